@@ -1,0 +1,160 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// close does what follows a run's final event, in an order in which any step may be done again: whoever meets an ended
+// run that is not closed does it anew. After it the wake-up may be acked.
+func (dr *drive) close() error {
+	s := &dr.state
+	if err := dr.settleSave(); err != nil {
+		return err
+	}
+	if s.Task.Session != "" {
+		if err := dr.w.persist(dr.ctx, "write the session", func() error { return dr.w.leave(dr.ctx, s) }); err != nil {
+			return err
+		}
+	}
+	if err := dr.w.persist(dr.ctx, "schedule the expiry", func() error {
+		return dr.schedule(dr.ctx, expireSchedule, s.Last.Add(dr.w.Keep))
+	}); err != nil {
+		return err
+	}
+	h := dr.view()
+	h.Owner, h.Closed, h.Claim = nil, true, Claim{N: s.N, Resting: true}
+	if err := dr.save(h); err != nil {
+		return err
+	}
+	dr.logEnd()
+	return dr.w.persist(dr.ctx, "remove the run's schedules", func() error { return dr.unschedule(dr.ctx) })
+}
+
+func (dr *drive) logEnd() {
+	s := &dr.state
+	args := []any{"status", s.Status(), "events", s.N, "turns", s.Turns, "tokens", s.Usage.Total(), "worked", s.Worked}
+	if f, failed := s.Ended.(Failed); failed {
+		dr.log.Warn("run ended", append(args, "reason", f.Reason, "message", clip(f.Message, 300))...)
+		return
+	}
+	dr.log.Info("run ended", args...)
+}
+
+// unschedule removes what may still be armed, except the expiry.
+func (dr *drive) unschedule(ctx context.Context) error {
+	names := dr.state.Schedules
+	if len(names) > 0 {
+		names = append(slices.Clone(names), "again-"+string(TimeoutQuestion), "again-"+string(TimeoutWait))
+	}
+	for _, name := range names {
+		if err := dr.w.Wakes.Unschedule(ctx, dr.id, name); err != nil {
+			return fmt.Errorf("remove schedule %s of %s: %w", name, dr.id, err)
+		}
+	}
+	return nil
+}
+
+// Bounds of a stored conversation.
+const (
+	sessionVersion  = 1
+	sessionMessages = 100
+	sessionText     = 8 << 10
+)
+
+// updateSession changes a session by compare-and-set. change reports whether there is something to store.
+func (w *Worker) updateSession(ctx context.Context, tenant, session string, change func(*Session) bool) (Session, error) {
+	for {
+		s, revision, err := w.Sessions.LoadSession(ctx, tenant, session)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return Session{}, fmt.Errorf("load session %s/%s: %w", tenant, session, err)
+		}
+		if !change(&s) {
+			return s, nil
+		}
+		s.V = sessionVersion
+		s.Messages = s.Messages[max(len(s.Messages)-sessionMessages, 0):]
+		err = w.Sessions.SaveSession(ctx, tenant, session, s, revision)
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			return Session{}, fmt.Errorf("store session %s/%s: %w", tenant, session, err)
+		}
+	}
+}
+
+// enter puts the run into the queue of its session, with its goal, and reports whether it is its turn. history is what
+// was said in the session before, oldest first. Without a session it is always the run's turn.
+func (w *Worker) enter(ctx context.Context, id RunID, session string, trail []SessionMessage) (history []SessionMessage, turn bool, err error) {
+	if session == "" {
+		return nil, true, nil
+	}
+	s, err := w.updateSession(ctx, id.Tenant, session, func(s *Session) bool {
+		changed := s.add(trail)
+		if !slices.Contains(s.Runs, id.Run) {
+			s.Runs, changed = append(s.Runs, id.Run), true
+		}
+		return w.dropGone(ctx, id, s) || changed
+	})
+	if err != nil || s.Runs[0] != id.Run {
+		return nil, false, err
+	}
+	for _, m := range s.Messages {
+		if m.Run != id.Run {
+			history = append(history, m)
+		}
+	}
+	return history[max(len(history)-w.History, 0):], true, nil
+}
+
+// dropGone removes runs before id that are closed or have expired: nobody would wake those behind them.
+func (w *Worker) dropGone(ctx context.Context, id RunID, s *Session) (changed bool) {
+	for len(s.Runs) > 0 && s.Runs[0] != id.Run {
+		first := RunID{Tenant: id.Tenant, Run: s.Runs[0]}
+		head, _, err := w.Heads.Load(ctx, first)
+		gone := err == nil && head.Closed
+		if errors.Is(err, ErrNotFound) {
+			page, err := w.Journal.Read(ctx, first, 0)
+			gone = err == nil && len(page.Events) == 0
+		}
+		if !gone {
+			return changed
+		}
+		s.Runs, changed = s.Runs[1:], true
+	}
+	return changed
+}
+
+// leave writes what was said into the session, takes the run out of its queue and wakes the next one.
+func (w *Worker) leave(ctx context.Context, state *State) error {
+	s, err := w.updateSession(ctx, state.Tenant, state.Task.Session, func(s *Session) bool {
+		changed := s.add(state.Trail)
+		if i := slices.Index(s.Runs, state.Run); i >= 0 {
+			s.Runs, changed = slices.Delete(s.Runs, i, i+1), true
+		}
+		return changed
+	})
+	if err != nil || len(s.Runs) == 0 {
+		return err
+	}
+	next := RunID{Tenant: state.Tenant, Run: s.Runs[0]}
+	if err := w.Wakes.Wake(ctx, next, fmt.Sprintf("%s/turn/%s/%d", next, state.Run, state.Seq), Wake{}); err != nil {
+		return fmt.Errorf("wake %s, the next run of the session: %w", next, err)
+	}
+	return nil
+}
+
+// add appends the messages that are not there yet, and reports whether there were any.
+func (s *Session) add(messages []SessionMessage) (changed bool) {
+	for _, m := range messages {
+		known := slices.ContainsFunc(s.Messages, func(o SessionMessage) bool { return o.Run == m.Run && o.N == m.N })
+		if !known {
+			m.Text = clip(m.Text, sessionText)
+			s.Messages, changed = append(s.Messages, m), true
+		}
+	}
+	return changed
+}

@@ -1,0 +1,83 @@
+package loop
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// Config is all that a Worker needs. Fields without a default must be set.
+type Config struct {
+	Name   string // names the worker in events and as owner; unique to the process
+	Prefix string // of all subjects; "agent"
+
+	Journal   Journal
+	Heads     Heads
+	Wakes     Wakes
+	Sessions  Sessions
+	Blobs     Blobs
+	Graveyard Graveyard
+	Outcomes  Outcomes
+	Inbox     Source // tasks, replies and controls
+	WakeQueue Source // wake-ups
+
+	Model  Model
+	Tools  Tools
+	Memory Memory // nil: no long-term facts
+
+	Concurrency int           // runs driven at once; 64
+	Doors       int           // inbox messages handled at once; 64
+	Lease       time.Duration // how long a wake-up stays with a worker that says nothing; 10s; as set in the consumer
+	Grace       time.Duration // time that steps in hand get at shutdown; 20s
+	Keep        time.Duration // how long a finished run is kept; 168h
+	History     int           // messages of the session that a run is shown; 20
+	Facts       int           // facts that a run is shown; 3
+
+	Log *slog.Logger
+	Now func() time.Time // wall clock; time.Now
+}
+
+func (c Config) withDefaults() Config {
+	c.Prefix = cmp.Or(c.Prefix, "agent")
+	c.Concurrency = cmp.Or(c.Concurrency, 64)
+	c.Doors = cmp.Or(c.Doors, 64)
+	c.Lease = cmp.Or(c.Lease, 10*time.Second)
+	c.Grace = cmp.Or(c.Grace, 20*time.Second)
+	c.Keep = cmp.Or(c.Keep, 168*time.Hour)
+	c.History = cmp.Or(c.History, 20)
+	c.Facts = cmp.Or(c.Facts, 3)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"Name", c.Name != ""},
+		{"Journal", c.Journal != nil},
+		{"Heads", c.Heads != nil},
+		{"Wakes", c.Wakes != nil},
+		{"Sessions", c.Sessions != nil},
+		{"Blobs", c.Blobs != nil},
+		{"Graveyard", c.Graveyard != nil},
+		{"Outcomes", c.Outcomes != nil},
+		{"Inbox", c.Inbox != nil},
+		{"WakeQueue", c.WakeQueue != nil},
+		{"Model", c.Model != nil},
+		{"Tools", c.Tools != nil},
+	} {
+		if !f.set {
+			return errors.New("loop: Config." + f.name + " is not set")
+		}
+	}
+	if c.Concurrency < 1 || c.Doors < 1 || c.Lease <= 0 || c.Grace < 0 || c.Keep <= 0 {
+		return errors.New("loop: Config.Concurrency, Doors, Lease and Keep must be positive, Grace not negative")
+	}
+	return nil
+}

@@ -1,0 +1,383 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The door takes tasks, replies and controls. It checks a message, appends at most one event for it, publishes a
+// wake-up if that event made a run owe something that owed nothing, and acks. It calls no model and no tool, and waits
+// for nothing but the store.
+
+const (
+	doorTries    = 5               // failures after which a message whose event is not stored is a dead letter
+	deployPeriod = time.Minute     // how long a tool that this worker does not know may be on its way
+	deployRetry  = 5 * time.Second // how often such a task is looked at again
+	inlineEvent  = 8 << 10         // a first event up to this size travels in the wake-up
+)
+
+// Outcomes of queue messages, for those who ask through the API.
+const (
+	OutcomeAccepted  = "accepted"
+	OutcomeDuplicate = "duplicate"
+	OutcomeStale     = "stale"
+	OutcomeUnknown   = "unknown"
+	OutcomeInvalid   = "invalid"
+	OutcomeFinished  = "finished"
+)
+
+// verdict is what the door decided about a message. The message is acked unless later is set.
+type verdict struct {
+	status  string
+	message string
+	bury    string        // reason of the dead letter, if it is one
+	later   time.Duration // give it back for so long
+}
+
+// answerDoor handles one inbox message and settles it.
+func (w *Worker) answerDoor(ctx context.Context, d Delivery) {
+	log := w.Log.With("tenant", d.Tenant, "run", d.Run, "kind", d.Kind, "sequence", d.Seq)
+	v, err := w.decide(ctx, d)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return // the lease ends and another worker takes it
+	case err != nil && d.Attempt >= doorTries && !isOutage(err):
+		log.Error("a message failed too often and is put aside as a dead letter", "error", err, "deliveries", d.Attempt)
+		v = verdict{status: OutcomeInvalid, message: err.Error(), bury: "failed"}
+	case err != nil:
+		log.Warn("a message could not be handled; it will be delivered again", "error", err, "deliveries", d.Attempt)
+		w.giveBack(log.Warn, d, backoff(d.Attempt))
+		return
+	case v.later > 0:
+		w.giveBack(log.Warn, d, v.later)
+		return
+	}
+	if v.bury != "" {
+		if err := w.Graveyard.Bury(ctx, d, v.bury, v.message); err != nil {
+			log.Error("a dead letter could not be stored; the message stays in the queue", "error", err)
+			w.giveBack(log.Warn, d, backoff(d.Attempt))
+			return
+		}
+		log.Warn("a message can't be processed and is put aside as a dead letter", "reason", v.bury, "error", v.message)
+	}
+	if err := d.Settler.Ack(ctx); err != nil {
+		log.Warn("a handled message could not be acknowledged; it will be delivered again", "error", err)
+	}
+	w.Outcomes.Tell(d, v.status, v.message)
+}
+
+func (w *Worker) giveBack(warn func(string, ...any), d Delivery, delay time.Duration) {
+	if err := d.Settler.Nak(delay); err != nil {
+		warn("a message could not be given back; it will be delivered again after the lease", "error", err)
+	}
+}
+
+// backoff is the delay before the next delivery: 0.5 s, doubling up to 30 s.
+func backoff(attempt uint64) time.Duration {
+	return min(500*time.Millisecond<<min(attempt-1, 10), 30*time.Second)
+}
+
+// ErrOutage marks errors that say nothing about the message: the store can't be reached.
+var ErrOutage = errors.New("the store can't be reached")
+
+func isOutage(err error) bool { return errors.Is(err, ErrOutage) || errors.Is(err, ErrNewer) }
+
+func (w *Worker) decide(ctx context.Context, d Delivery) (v verdict, err error) {
+	defer recovered(&err)
+	if !ValidID(d.Tenant) {
+		return invalid("the tenant in the subject is no valid id"), nil
+	}
+	switch d.Kind {
+	case DeliverTask:
+		return w.acceptTask(ctx, d)
+	case DeliverReply, DeliverControl:
+		if !ValidID(d.Run) {
+			return verdict{status: OutcomeUnknown, message: "the run in the subject is no valid id", bury: "unknown_run"}, nil
+		}
+		if d.Kind == DeliverReply {
+			return w.acceptReply(ctx, d)
+		}
+		return w.acceptControl(ctx, d)
+	case DeliverWake:
+	}
+	return verdict{}, fmt.Errorf("no door for a message of kind %s", d.Kind)
+}
+
+func invalid(message string) verdict {
+	return verdict{status: OutcomeInvalid, message: message, bury: string(FailInvalidTask)}
+}
+
+// cause names the queue message an event came from.
+func (d Delivery) cause() string { return fmt.Sprintf("%s:%d:%d", d.Stream, d.Seq, d.Time.UnixNano()) }
+
+func (w *Worker) acceptTask(ctx context.Context, d Delivery) (verdict, error) {
+	task, unknown, problem := ParseTask(d.Body, d.DefaultID)
+	if len(unknown) > 0 {
+		w.warnOnce("task "+strings.Join(unknown, ","), "a task has fields that mean nothing here; they are ignored", "fields", unknown)
+	}
+	redriveOf := redrive(&task, d)
+	id := RunID{Tenant: d.Tenant, Run: task.ID}
+	if problem == nil {
+		specs, missing := w.Tools.Offer(task.Tools)
+		if len(missing) == 0 {
+			return w.begin(ctx, d, id, Accepted{
+				Task: task, Tools: offered(specs, task), Prompt: strategies[task.Strategy].prompt(), RedriveOf: redriveOf,
+			})
+		}
+		if w.Now().Sub(d.Time) < deployPeriod {
+			return verdict{later: deployRetry}, nil
+		}
+		problem = fmt.Errorf("no worker offers the tool %s; offered are %s", strings.Join(missing, ", "), w.toolNames())
+	}
+	if !ValidID(task.ID) {
+		return invalid(problem.Error()), nil
+	}
+	v, err := w.begin(ctx, d, id, Failed{Reason: FailInvalidTask, Message: problem.Error()})
+	if err == nil {
+		v = invalid(problem.Error())
+	}
+	return v, err
+}
+
+func (w *Worker) toolNames() string {
+	specs, _ := w.Tools.Offer(nil)
+	return strings.Join(NewToolbox(specs).Names(), ", ")
+}
+
+// redrive gives a task that was a dead letter its new id, and returns the old one.
+func redrive(t *Task, d Delivery) string {
+	k := d.Header["Ratchet-Redrive"]
+	if len(k) == 0 || !ValidID(t.ID+"-r"+k[0]) {
+		return ""
+	}
+	of := t.ID
+	t.ID += "-r" + k[0]
+	return of
+}
+
+func offered(specs []ToolSpec, t Task) []OfferedTool {
+	out := make([]OfferedTool, len(specs))
+	for i, s := range specs {
+		out[i] = OfferedTool{Name: s.Name, Digest: s.Digest, Effect: s.Effect, Approve: s.Approve || matchesAny(t.Approve, s.Name)}
+	}
+	return out
+}
+
+// begin appends a run's first event. Where the run exists already it is the same run: nothing starts twice.
+func (w *Worker) begin(ctx context.Context, d Delivery, id RunID, first Data) (verdict, error) {
+	e := w.event(id, 1, first)
+	e.Cause = d.cause()
+	if a, ok := first.(Accepted); ok && string(a.Task.Metadata) != "null" {
+		e.Metadata = a.Task.Metadata
+	}
+	seq, err := w.Journal.Append(ctx, e, 0)
+	if errors.Is(err, ErrConflict) {
+		return w.meet(ctx, d, id)
+	}
+	if err != nil {
+		return verdict{}, fmt.Errorf("store the first event of %s: %w", id, err)
+	}
+	e.Seq = seq
+	return verdict{status: OutcomeAccepted}, w.wakeFor(ctx, e)
+}
+
+// meet handles a task whose run exists already.
+func (w *Worker) meet(ctx context.Context, d Delivery, id RunID) (verdict, error) {
+	l, err := w.load(ctx, id)
+	if err != nil {
+		return verdict{}, err
+	}
+	if l.state.N == 0 {
+		return verdict{}, fmt.Errorf("the journal of %s holds messages and no event of ours: purge its subjects", id)
+	}
+	v := verdict{status: OutcomeDuplicate, message: "a task with this id was accepted before"}
+	if e := l.causedBy(d); e != nil {
+		v = verdict{status: OutcomeAccepted}
+		return v, w.wakeFor(ctx, *e)
+	}
+	return v, w.wakeUnclosed(ctx, l)
+}
+
+// wakeFor publishes the wake-up for an event. Its key is the event's, so that a repeat is stored once; the sequence is
+// part of it because the id of an expired run may be used again. The first event is shown in the run's state as well, so
+// that a run can be seen and found before a worker has a slot for it.
+func (w *Worker) wakeFor(ctx context.Context, e Event) error {
+	wake := Wake{Seq: e.Seq}
+	if e.N == 1 {
+		var err error
+		if wake, err = w.show(ctx, e); err != nil {
+			return err
+		}
+	}
+	if err := w.Wakes.Wake(ctx, e.RunID, fmt.Sprintf("%s/%d", e.ID(), e.Seq), wake); err != nil {
+		return fmt.Errorf("publish the wake-up for event %s: %w", e.ID(), err)
+	}
+	return nil
+}
+
+// show stores the state of a run that has one event. The wake-up it returns saves the driver its first reads.
+func (w *Worker) show(ctx context.Context, e Event) (Wake, error) {
+	wake := Wake{Seq: e.Seq}
+	state := Step(State{RunID: e.RunID}, e)
+	h := ViewOf(&state)
+	h.Claim = Claim{N: e.N, Resting: true}
+	revision, err := w.Heads.Save(ctx, h, 0)
+	if errors.Is(err, ErrConflict) {
+		return wake, nil // this event's message was delivered before
+	}
+	if err != nil {
+		return wake, fmt.Errorf("store the first state of %s: %w", e.RunID, err)
+	}
+	if encoded, err := e.Encode(); err == nil && len(encoded) <= inlineEvent {
+		wake.Event, wake.Revision = encoded, revision
+	}
+	return wake, nil
+}
+
+// wakeUnclosed publishes a wake-up for a run that has ended and was not closed.
+func (w *Worker) wakeUnclosed(ctx context.Context, l loaded) error {
+	if l.state.Ended == nil || l.head.Closed {
+		return nil
+	}
+	key := fmt.Sprintf("%s/%d/%d/close", l.state.RunID, l.state.N, l.state.Seq)
+	return w.Wakes.Wake(ctx, l.state.RunID, key, Wake{})
+}
+
+func (w *Worker) acceptReply(ctx context.Context, d Delivery) (verdict, error) {
+	reply, unknown, problem := parseReply(d.Body)
+	if len(unknown) > 0 {
+		w.warnOnce("reply "+strings.Join(unknown, ","), "a reply has fields that mean nothing here; they are ignored", "fields", unknown)
+	}
+	if problem != nil {
+		return verdict{status: OutcomeInvalid, message: problem.Error(), bury: "invalid_reply"}, nil
+	}
+	return w.turn(ctx, d, func(s *State) (Data, verdict) {
+		if s.N == 0 {
+			return nil, verdict{
+				status: OutcomeUnknown, bury: "unknown_run",
+				message: "there is no run " + d.RunID.String() + "; a reply can't come before its question",
+			}
+		}
+		return w.judgeReply(s, reply)
+	})
+}
+
+func (w *Worker) acceptControl(ctx context.Context, d Delivery) (verdict, error) {
+	control, unknown, problem := parseControl(d.Body)
+	if len(unknown) > 0 {
+		w.warnOnce("control "+strings.Join(unknown, ","), "a control has fields that mean nothing here; they are ignored", "fields", unknown)
+	}
+	if problem != nil {
+		return verdict{status: OutcomeInvalid, message: problem.Error(), bury: "invalid_control"}, nil
+	}
+	return w.turn(ctx, d, func(s *State) (Data, verdict) { return judgeControl(s, control) })
+}
+
+func judgeControl(s *State, c Control) (Data, verdict) {
+	done := verdict{status: OutcomeAccepted}
+	switch {
+	case s.N == 0 && c.Op != OpCancel:
+		return nil, verdict{status: OutcomeUnknown, message: "there is no such run", bury: "unknown_run"}
+	case s.Ended != nil:
+		return nil, verdict{status: OutcomeFinished, message: "the run has ended"}
+	case c.Op == OpPause && (s.Paused || s.Ending != nil), c.Op == OpResume && !s.Paused:
+		return nil, done
+	case c.Op == OpCancel:
+		if _, cancelling := s.Ending.(Cancelled); cancelling {
+			return nil, done
+		}
+	}
+	return c, done
+}
+
+// turn appends what judge makes of the run's state, if anything. Where the event made a run owe something that owed
+// nothing before, the run is woken.
+func (w *Worker) turn(ctx context.Context, d Delivery, judge func(*State) (Data, verdict)) (verdict, error) {
+	for {
+		l, err := w.load(ctx, d.RunID)
+		if err != nil {
+			return verdict{}, err
+		}
+		if e := l.causedBy(d); e != nil {
+			return verdict{status: OutcomeAccepted}, w.wakeIfTurned(ctx, l, *e)
+		}
+		data, v := judge(&l.state)
+		if data == nil {
+			return v, w.wakeUnclosed(ctx, l)
+		}
+		e := w.event(d.RunID, l.state.N+1, data)
+		e.Cause, e.Metadata = d.cause(), l.state.Metadata()
+		seq, err := w.Journal.Append(ctx, e, l.tail)
+		if errors.Is(err, ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return verdict{}, fmt.Errorf("store a %s of %s: %w", d.Kind, d.RunID, err)
+		}
+		e.Seq = seq
+		l.events = append(l.events, e)
+		return v, w.wakeIfTurned(ctx, l, e)
+	}
+}
+
+// wakeIfTurned publishes a wake-up if the run owed nothing before the event e, one of its own, and something after it.
+func (w *Worker) wakeIfTurned(ctx context.Context, l loaded, e Event) error {
+	before, err := Fold(State{}, l.events[:e.N-1])
+	if err != nil {
+		return err
+	}
+	owedBefore := before.N > 0 && len(before.Owed()) > 0
+	after := Step(before, e)
+	if owedBefore || len(after.Owed()) == 0 {
+		return nil
+	}
+	return w.wakeFor(ctx, e)
+}
+
+// event makes an event of this worker, to be appended.
+func (w *Worker) event(id RunID, n uint64, data Data) Event {
+	return Event{RunID: id, N: n, Time: w.Now().UTC().Truncate(time.Microsecond), Source: w.source, Data: data}
+}
+
+// loaded is a run as its journal has it.
+type loaded struct {
+	head   Head // zero where there is none
+	state  State
+	events []Event
+	tail   uint64 // expected last sequence of the next append
+}
+
+// causedBy finds the event that came from this queue message.
+func (l loaded) causedBy(d Delivery) *Event {
+	cause := d.cause()
+	for i := range l.events {
+		if l.events[i].Cause == cause {
+			return &l.events[i]
+		}
+	}
+	return nil
+}
+
+// load reads a run from its journal. A run that does not exist has an empty state.
+func (w *Worker) load(ctx context.Context, id RunID) (loaded, error) {
+	head, _, err := w.Heads.Load(ctx, id)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return loaded{}, fmt.Errorf("load the state of %s: %w", id, err)
+	}
+	page, err := w.Journal.Read(ctx, id, max(head.First, 1)-1)
+	if err != nil {
+		return loaded{}, fmt.Errorf("read the journal of %s: %w", id, err)
+	}
+	if page.Foreign > 0 {
+		w.warnOnce("foreign "+id.String(), "the journal of a run holds messages that are no events of ours; they are skipped",
+			"tenant", id.Tenant, "run", id.Run, "messages", page.Foreign)
+	}
+	state, err := Fold(State{RunID: id}, page.Events)
+	if err != nil {
+		return loaded{}, err
+	}
+	return loaded{head: head, state: state, events: page.Events, tail: page.Last}, nil
+}

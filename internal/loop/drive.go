@@ -1,0 +1,308 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// A drive is one worker's work on one run, from a wake-up until the run owes nothing. It keeps the run in memory and
+// commits one event after another, without going back to the queue. All of its fields belong to the goroutine of
+// [drive.run], except where said otherwise.
+type drive struct {
+	w     *Worker
+	d     Delivery
+	id    RunID
+	log   *slog.Logger
+	lease *lease
+
+	ctx  context.Context // ends when the lease is lost or the grace period is over
+	cut  context.CancelCauseFunc
+	stop <-chan struct{} // closed when no new step may begin
+
+	nudged chan struct{} // somebody published an order for the run; written by Hear
+
+	head     Head // as stored last, with revision
+	revision uint64
+	savedN   uint64
+	savedAt  time.Time
+
+	state   State
+	tail    uint64 // expected last sequence of the next append
+	began   uint64 // n when the drive began
+	tools   Toolbox
+	opening []Message // of the prompt; nil until it is needed
+
+	flights flights
+	sending map[string]bool // once calls that this drive has sent and not observed
+	lost    int             // tokens that a call cut off by a crash may have cost, not yet journaled
+}
+
+// Ways in which a drive ends without having settled its run.
+var (
+	errStepAside = errors.New("another worker owns the run")
+	errHandOver  = errors.New("the run is handed over")
+)
+
+// later is a run that can't be driven now and is to be handed back.
+type later struct {
+	delay time.Duration
+	why   string
+}
+
+func (l later) Error() string { return l.why }
+
+// take handles one wake-up and settles it. taking ends when no new step may begin, work when steps in hand are cut.
+func (w *Worker) take(taking, work context.Context, d Delivery) {
+	log := w.Log.With("tenant", d.Tenant, "run", d.Run, "wake", d.Seq)
+	if !ValidID(d.Tenant) || !ValidID(d.Run) {
+		w.buryWake(work, log, d, "invalid_task", "the wake-up's subject names no run")
+		return
+	}
+	ctx, cut := context.WithCancelCause(work)
+	defer cut(nil)
+	dr := &drive{
+		w: w, d: d, id: d.RunID, log: log, lease: newLease(d.Settler), ctx: ctx, cut: cut, stop: taking.Done(),
+		nudged: make(chan struct{}, 1), flights: newFlights(), sending: map[string]bool{},
+	}
+	w.settle(dr, dr.guarded())
+}
+
+// guarded drives the run. A panic in the fold, a strategy or a tool is a failed take-over and not the worker's end.
+func (dr *drive) guarded() (err error) {
+	defer func() {
+		dr.w.release(dr)
+		dr.flights.cut()
+	}()
+	defer recovered(&err)
+	if owned, err := dr.claim(); err != nil || !owned {
+		return err
+	}
+	return dr.run()
+}
+
+// settle does with the wake-up what the outcome of the drive asks for. Only the owner acks, and only once the run owes
+// nothing and its state is stored; whoever is not the owner does neither ack nor nak.
+func (w *Worker) settle(dr *drive, err error) {
+	var wait later
+	var gap *GapError
+	switch {
+	case err == nil:
+		if err := dr.d.Settler.Ack(dr.ctx); err != nil {
+			dr.log.Warn("a wake-up could not be acknowledged; it will be delivered again", "error", err)
+		}
+	case errors.Is(err, errStepAside):
+		dr.log.Debug("another worker owns the run")
+	case errors.As(err, &wait):
+		dr.log.Debug("the wake-up is handed back", "why", wait.why)
+		w.giveBack(dr.log.Warn, dr.d, wait.delay)
+	case errors.As(err, &gap):
+		w.buryWake(dr.ctx, dr.log, dr.d, "journal_gap", gap.Error())
+	case errors.Is(err, errHandOver), errors.Is(err, errShutdown):
+		w.handOver(dr, 0)
+	case errors.Is(err, ErrNewer):
+		w.warnOnce("newer "+dr.id.String(), "a run was written by a newer version and is left for a newer worker",
+			"tenant", dr.id.Tenant, "run", dr.id.Run, "error", err)
+		w.handOver(dr, 5*time.Second)
+	case errors.Is(err, errLeaseLost):
+		dr.log.Warn("the lease was lost; another worker goes on with the run")
+	case dr.head.Claim.Attempts > 2*poisonAt:
+		w.buryWake(dr.ctx, dr.log, dr.d, string(FailPoisoned), err.Error())
+	default:
+		dr.log.Error("a run could not be driven; another attempt follows", "error", err, "attempts", dr.head.Claim.Attempts)
+		w.giveBack(dr.log.Warn, dr.d, backoff(uint64(max(dr.head.Claim.Attempts, 1))))
+	}
+}
+
+// handOver marks in the state that the run was handed over on purpose, so that no attempt is counted, and then gives the
+// wake-up back. Whoever loses that write does neither.
+func (w *Worker) handOver(dr *drive, delay time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(dr.ctx), w.Lease/2)
+	defer cancel()
+	if dr.revision > 0 {
+		h := dr.head
+		if dr.state.N > 0 {
+			h = dr.view()
+		}
+		h.Owner, h.Claim.Resting = nil, true
+		if _, err := w.Heads.Save(ctx, h, dr.revision); err != nil {
+			dr.log.Warn("a run could not be handed over; it goes on after the lease", "error", err)
+			return
+		}
+	}
+	w.giveBack(dr.log.Warn, dr.d, delay)
+}
+
+func (w *Worker) buryWake(ctx context.Context, log *slog.Logger, d Delivery, reason, explanation string) {
+	if err := w.Graveyard.Bury(ctx, d, reason, explanation); err != nil {
+		log.Error("a dead letter could not be stored; the wake-up stays in the queue", "error", err)
+		w.giveBack(log.Warn, d, backoff(d.Attempt))
+		return
+	}
+	log.Error("a wake-up can't be processed and is put aside as a dead letter", "reason", reason, "error", explanation)
+	if err := d.Settler.Ack(ctx); err != nil {
+		log.Warn("a wake-up could not be acknowledged; it will be delivered again", "error", err)
+	}
+}
+
+// hold enters the drive among those that get heartbeats and orders.
+func (w *Worker) hold(dr *drive) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inHand[dr.id] = dr
+}
+
+func (w *Worker) release(dr *drive) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.inHand[dr.id] == dr {
+		delete(w.inHand, dr.id)
+	}
+}
+
+// run performs what is owed until nothing is. It returns nil when the wake-up may be acked.
+func (dr *drive) run() error {
+	if err := dr.overdue(); err != nil {
+		return err
+	}
+	fresh := true
+	for {
+		if dr.state.Ended != nil {
+			return dr.close()
+		}
+		progress, err := dr.perform(dr.duties(fresh))
+		if err != nil {
+			return err
+		}
+		fresh = false
+		if progress {
+			continue
+		}
+		if dr.flights.empty() {
+			if len(dr.state.Owed()) > 0 {
+				return errHandOver // the worker is stopping
+			}
+			return dr.park()
+		}
+		if err := dr.await(); err != nil {
+			return err
+		}
+	}
+}
+
+// duties is what is owed now. A run that waits for its turn in its session looks once whether it has come.
+func (dr *drive) duties(fresh bool) []Duty {
+	s := &dr.state
+	if fresh && !s.Paused && s.Ending == nil && s.Wait != nil && s.Wait.Session {
+		return []Duty{Recall{}}
+	}
+	return s.Owed()
+}
+
+// stopping reports whether no new step may begin.
+func (dr *drive) stopping() bool {
+	select {
+	case <-dr.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits for the first of: something in flight came back, an order was published, the run's time is up, the state
+// is due to be saved, the drive is cut off.
+func (dr *drive) await() error {
+	var timeUp <-chan time.Time
+	if left, bounded := dr.timeLeft(); bounded {
+		t := time.NewTimer(left)
+		defer t.Stop()
+		timeUp = t.C
+	}
+	select {
+	case <-dr.flights.landed:
+		return dr.land()
+	case <-dr.nudged:
+		dr.peek()
+		return nil
+	case <-timeUp:
+		return dr.commit(func(s *State) Data {
+			if s.Ending != nil {
+				return nil
+			}
+			return Timeout{What: TimeoutRun}
+		})
+	case <-dr.ctx.Done():
+		return context.Cause(dr.ctx)
+	}
+}
+
+// land takes what came back and commits it.
+func (dr *drive) land() error {
+	for _, r := range dr.flights.take() {
+		if err := r(dr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// timeLeft is how long the run may still work.
+func (dr *drive) timeLeft() (left time.Duration, bounded bool) {
+	s := &dr.state
+	if s.Task.Limits.Timeout <= 0 || s.Ending != nil || s.Facts == nil {
+		return 0, false
+	}
+	left = s.timeout() - s.Worked
+	if s.working && s.lastByDriver {
+		left -= dr.w.Now().Sub(s.Last)
+	}
+	return max(left, 0), true
+}
+
+// overdue records deadlines that have passed by this worker's clock, before anything else is done.
+func (dr *drive) overdue() error {
+	if left, bounded := dr.timeLeft(); bounded && left == 0 && len(dr.state.Owed()) > 0 {
+		if err := dr.commit(func(s *State) Data {
+			if s.Ending != nil || s.Ended != nil {
+				return nil
+			}
+			return Timeout{What: TimeoutRun}
+		}); err != nil {
+			return err
+		}
+	}
+	for {
+		at, what, ok := dr.state.Deadline()
+		if !ok || dr.w.Now().Before(at) {
+			return nil
+		}
+		before := dr.state.N
+		if err := dr.commit(func(s *State) Data {
+			if _, still, ok := s.Deadline(); !ok || still != what {
+				return nil
+			}
+			return what
+		}); err != nil {
+			return err
+		}
+		if dr.state.N == before {
+			return fmt.Errorf("the deadline of %s at %s can't be recorded", dr.id, at)
+		}
+	}
+}
+
+// peek looks into the journal for the order that was published, which its door is about to append.
+func (dr *drive) peek() {
+	journal, id, tail := dr.w.Journal, dr.id, dr.tail
+	dr.flights.start(dr.ctx, "peek", func(ctx context.Context) landing {
+		for delay := 2 * time.Millisecond; delay < time.Second && ctx.Err() == nil; delay *= 2 {
+			sleep(ctx, delay)
+			if page, err := journal.Read(ctx, id, tail); err == nil && page.Last > tail {
+				return (*drive).reload
+			}
+		}
+		return func(*drive) error { return nil }
+	})
+}

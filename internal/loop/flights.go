@@ -1,0 +1,114 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+)
+
+// landing is what came back from a flight: it is called by the goroutine of the drive.
+type landing func(*drive) error
+
+// flights are the effects of a run that are under way. start, take, has, abort and empty belong to the goroutine of the
+// drive; the flights themselves run in goroutines of their own.
+type flights struct {
+	landed chan struct{} // has an element when there is something to take
+	active map[string]*flight
+	wait   *sync.WaitGroup
+
+	mu   *sync.Mutex
+	back *[]arrival
+}
+
+type flight struct {
+	cancel  context.CancelFunc
+	aborted bool // its outcome does not matter any more
+}
+
+type arrival struct {
+	key  string
+	from *flight
+	land landing
+}
+
+func newFlights() flights {
+	return flights{
+		landed: make(chan struct{}, 1), active: map[string]*flight{}, wait: new(sync.WaitGroup),
+		mu: new(sync.Mutex), back: new([]arrival),
+	}
+}
+
+// start begins an effect. fly must end soon after its context has ended; what it returns is called once it is taken.
+// A panic in fly is an error of the drive.
+func (f *flights) start(ctx context.Context, key string, fly func(context.Context) landing) {
+	if _, under := f.active[key]; under {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	fl := &flight{cancel: cancel}
+	f.active[key] = fl
+	f.wait.Go(func() {
+		defer cancel()
+		land := safely(ctx, key, fly)
+		f.mu.Lock()
+		*f.back = append(*f.back, arrival{key, fl, land})
+		f.mu.Unlock()
+		select {
+		case f.landed <- struct{}{}:
+		default:
+		}
+	})
+}
+
+func safely(ctx context.Context, key string, fly func(context.Context) landing) (land landing) {
+	defer func() {
+		if p := recover(); p != nil {
+			err := fmt.Errorf("panic in %s: %v\n%s", key, p, debug.Stack())
+			land = func(*drive) error { return err }
+		}
+	}()
+	return fly(ctx)
+}
+
+// take returns what has landed since the last call, without the aborted ones.
+func (f *flights) take() []landing {
+	f.mu.Lock()
+	arrivals := *f.back
+	*f.back = nil
+	f.mu.Unlock()
+	var landings []landing
+	for _, a := range arrivals {
+		if f.active[a.key] == a.from {
+			delete(f.active, a.key)
+		}
+		if !a.from.aborted {
+			landings = append(landings, a.land)
+		}
+	}
+	return landings
+}
+
+func (f *flights) has(key string) bool { _, ok := f.active[key]; return ok }
+
+func (f *flights) empty() bool { return len(f.active) == 0 }
+
+// abort cancels a flight whose outcome does not matter any more.
+func (f *flights) abort(key string) {
+	if fl := f.active[key]; fl != nil {
+		fl.aborted = true
+		fl.cancel()
+		delete(f.active, key)
+	}
+}
+
+// hurry cancels a flight whose outcome still matters.
+func (f *flights) hurry(key string) { f.active[key].cancel() }
+
+// cut cancels all flights and waits for them.
+func (f *flights) cut() {
+	for _, fl := range f.active {
+		fl.cancel()
+	}
+	f.wait.Wait()
+}

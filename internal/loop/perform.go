@@ -1,0 +1,308 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// perform begins what is owed and not under way, and commits what needs only to be written down. It reports whether an
+// event was committed; then what is owed has to be looked at anew.
+func (dr *drive) perform(duties []Duty) (committed bool, err error) {
+	dr.abortObsolete()
+	dr.saveSoon()
+	before := dr.state.N
+	for _, duty := range duties {
+		if err := dr.begin(duty); err != nil {
+			return false, err
+		}
+		if dr.state.N != before {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (dr *drive) begin(duty Duty) error {
+	switch d := duty.(type) {
+	case Recall:
+		return dr.recall()
+	case AskModel:
+		return dr.askModel(d)
+	case RunCall:
+		return dr.runCall(d)
+	case Reconcile:
+		return dr.reconcile(d)
+	case AwaitOutcome:
+		return dr.awaitOutcome(d)
+	case CloseCall:
+		return dr.closeCall(d)
+	case Put:
+		return dr.put(d)
+	case GiveAnswer:
+		return dr.commit(func(s *State) Data {
+			if !owes(s, d) {
+				return nil
+			}
+			return Answer{Answer: d.Text, Usage: s.Usage}
+		})
+	case End:
+		return dr.commit(func(s *State) Data {
+			if !owes(s, d) {
+				return nil
+			}
+			return d.Data
+		})
+	default:
+		panic(fmt.Sprintf("loop: no effect for %T", d))
+	}
+}
+
+// owes reports whether the duty is still due, paused or not: what is in hand is never thrown away for a pause.
+func owes(s *State, d Duty) bool {
+	key := d.Key()
+	return slices.ContainsFunc(s.due(), func(other Duty) bool { return other.Key() == key })
+}
+
+// abortObsolete cuts off what is under way for a duty that is due no more. Calls are not among it: each of them ends in
+// an observation.
+func (dr *drive) abortObsolete() {
+	if dr.flights.empty() {
+		return
+	}
+	due := dr.state.due()
+	for key := range dr.flights.active {
+		if !strings.HasPrefix(key, "model/") && !strings.HasPrefix(key, "reconcile/") {
+			continue
+		}
+		if !slices.ContainsFunc(due, func(d Duty) bool { return d.Key() == key }) {
+			dr.flights.abort(key)
+		}
+	}
+}
+
+// recall enters the run's session and asks memory.
+func (dr *drive) recall() error {
+	duty := Recall{}
+	if dr.flights.has(duty.Key()) || dr.stopping() {
+		return nil
+	}
+	task := dr.state.Task
+	if task.Session == "" && dr.w.Memory == nil {
+		return dr.commit(func(s *State) Data { return factsIfOwed(s, Facts{Facts: []Fact{}}) })
+	}
+	goal := dr.state.Trail
+	dr.flights.start(dr.ctx, duty.Key(), func(ctx context.Context) landing {
+		history, turn, err := dr.w.enter(ctx, dr.id, task.Session, goal)
+		if err != nil {
+			return func(*drive) error { return err }
+		}
+		if !turn {
+			return (*drive).waitForTurn
+		}
+		facts := dr.w.remember(ctx, dr.id.Tenant, task, history)
+		return func(dr *drive) error {
+			return dr.commit(func(s *State) Data { return factsIfOwed(s, facts) })
+		}
+	})
+	return nil
+}
+
+func factsIfOwed(s *State, f Facts) Data {
+	if s.Facts != nil || s.Ending != nil || s.Ended != nil {
+		return nil
+	}
+	return f
+}
+
+// remember asks long-term memory. A run never fails for it.
+func (w *Worker) remember(ctx context.Context, tenant string, t Task, history []SessionMessage) Facts {
+	facts := Facts{Facts: []Fact{}, History: history}
+	if w.Memory == nil {
+		return facts
+	}
+	query := make([]string, 0, 4)
+	for _, m := range history[max(len(history)-3, 0):] {
+		query = append(query, m.Text)
+	}
+	found, err := w.Memory.Recall(ctx, tenant, t.User, strings.Join(append(query, t.Goal), "\n"), w.Facts)
+	if err != nil {
+		facts.Degraded = clip(err.Error(), 500)
+		return facts
+	}
+	facts.Facts = append(facts.Facts, found...)
+	return facts
+}
+
+// waitForTurn parks a run whose session is busy; the run before it wakes it when it is closed.
+func (dr *drive) waitForTurn() error {
+	return dr.commit(func(s *State) Data {
+		if s.Facts != nil || s.Ending != nil || s.Ended != nil || s.Wait != nil {
+			return nil
+		}
+		return Wait{Session: true, Why: "another run of session " + s.Task.Session + " goes first"}
+	})
+}
+
+// conversation is the prompt of the next model turn. Its opening is made once for a drive.
+func (dr *drive) conversation() []Message {
+	if dr.opening == nil {
+		dr.equip()
+		dr.opening = strategies[dr.state.Task.Strategy].opening(&dr.state, dr.tools)
+	}
+	return Conversation(&dr.state, dr.opening)
+}
+
+// equip finds the tools that were offered to the run when it began, as far as they still exist.
+func (dr *drive) equip() {
+	names := make([]string, len(dr.state.Tools))
+	for i, t := range dr.state.Tools {
+		names[i] = t.Name
+	}
+	specs, missing := dr.w.Tools.Offer(names)
+	if len(missing) > 0 {
+		dr.log.Warn("tools that were offered to a run are gone", "tools", missing)
+	}
+	dr.tools = NewToolbox(specs)
+}
+
+func (dr *drive) askModel(d AskModel) error {
+	if dr.flights.has(d.Key()) || dr.stopping() {
+		return nil
+	}
+	t := &dr.state.Task
+	request := ModelRequest{
+		Run: dr.id, Purpose: d.Purpose, Model: t.Model, Fallback: t.FallbackModels, Options: t.ModelOptions,
+		Messages: dr.conversation(), JSON: true,
+	}
+	seen := dr.state.N
+	dr.flights.start(dr.ctx, d.Key(), func(ctx context.Context) landing {
+		began := time.Now()
+		reply, err := dr.w.Model.Complete(ctx, request)
+		reply.MS, reply.Seen = time.Since(began).Milliseconds(), seen
+		return func(dr *drive) error {
+			if err != nil {
+				return dr.modelFailed(d, err)
+			}
+			return dr.modelReplied(d, reply)
+		}
+	})
+	return nil
+}
+
+func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
+	err := dr.commit(func(s *State) Data {
+		if !owes(s, d) {
+			return nil
+		}
+		return addLost(strategies[s.Task.Strategy].judge(s, dr.tools, reply), dr.lost)
+	})
+	if err == nil {
+		dr.lost = 0
+	}
+	return err
+}
+
+// addLost notes in a model-made event what a call cut off by a crash may have cost.
+func addLost(d Data, lost int) Data {
+	if lost == 0 {
+		return d
+	}
+	switch d := d.(type) {
+	case Plan:
+		d.Lost = lost
+		return d
+	case Thought:
+		d.Lost = lost
+		return d
+	case Call:
+		d.Lost = lost
+		return d
+	case Rejection:
+		d.Lost = lost
+		return d
+	case Reflection:
+		d.Lost = lost
+		return d
+	default:
+		return d
+	}
+}
+
+// modelTries is how often in a row a run waits for a model that fails, after the adapter's own short retries.
+const modelTries = 6
+
+// modelFailed parks the run where the fault may pass, and ends it where it can't.
+func (dr *drive) modelFailed(d AskModel, err error) error {
+	if dr.ctx.Err() != nil {
+		return context.Cause(dr.ctx)
+	}
+	var fault *ModelError
+	if !errors.As(err, &fault) {
+		if errors.Is(err, context.Canceled) {
+			return nil // cut off because it is not owed any more
+		}
+		fault = &ModelError{Cause: "transport", Message: err.Error(), Passing: true}
+	}
+	dr.log.Warn("the model could not be asked", "cause", fault.Cause, "error", fault.Message, "passing", fault.Passing)
+	if !fault.Passing || dr.state.ModelTries >= modelTries {
+		return dr.commit(func(s *State) Data {
+			if !owes(s, d) {
+				return nil
+			}
+			return Failed{Reason: FailModelError, Message: clip(fault.Error(), 2<<10), Usage: s.Usage}
+		})
+	}
+	wait := max(fault.After, 15*time.Second<<min(dr.state.ModelTries, 5))
+	return dr.commitScheduled(waitSchedule, func() time.Time { return dr.w.Now().Add(wait) },
+		func(s *State, until time.Time) Data {
+			if !owes(s, d) {
+				return nil
+			}
+			return Wait{Until: until, Why: "the model can't be asked: " + clip(fault.Error(), 500), Attempt: s.ModelTries + 1}
+		})
+}
+
+// put asks a person, with the deadline of the task.
+func (dr *drive) put(d Put) error {
+	q := d.Question
+	if q.Kind == KindApproval {
+		sum, err := dr.w.Tools.Digest(q.Arguments)
+		if err != nil {
+			return fmt.Errorf("digest the arguments of %s: %w", q.Call, err)
+		}
+		q.ArgumentsSHA256 = sum
+	}
+	patience := time.Duration(dr.state.Task.Ask.Timeout)
+	return dr.commitScheduled(questionSchedule, func() time.Time { return dr.w.Now().Add(patience) },
+		func(s *State, deadline time.Time) Data {
+			if !owes(s, d) {
+				return nil
+			}
+			q.Deadline = deadline.UTC().Truncate(time.Millisecond)
+			return q
+		})
+}
+
+// closeCall gives a call its observation without running it. A call in hand is cut off first, and its result counts if
+// it has one.
+func (dr *drive) closeCall(d CloseCall) error {
+	if key := (RunCall{d.OpenCall}).Key(); dr.flights.has(key) {
+		dr.flights.hurry(key)
+		return nil
+	}
+	text, err := json.Marshal(d.Text)
+	if err != nil {
+		return fmt.Errorf("encode why call %s was not run: %w", d.Call, err)
+	}
+	return dr.commit(func(s *State) Data {
+		if !owes(s, d) {
+			return nil
+		}
+		return Observation{Call: d.Call, Tool: d.Tool, Status: d.Status, Result: text}
+	})
+}

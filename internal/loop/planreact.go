@@ -1,0 +1,171 @@
+package loop
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"text/template"
+
+	"ratchet/internal/plan"
+)
+
+//go:embed prompts/*.tmpl
+var promptFiles embed.FS
+
+var prompts = template.Must(template.New("").Funcs(template.FuncMap{
+	"json": func(v any) (string, error) { b, err := encodeJSON(v); return string(b), err },
+}).ParseFS(promptFiles, "prompts/*.tmpl"))
+
+// planReact makes the model plan first, then act, one JSON message per turn, every message with the whole plan.
+type planReact struct{}
+
+const planReactPrompt = "plan_react/1"
+
+func (planReact) prompt() string { return planReactPrompt }
+
+func (planReact) next(s *State) []Duty {
+	return []Duty{AskModel{Purpose: PurposeStep, Turn: s.Turns + 1}}
+}
+
+func (planReact) opening(s *State, tools Toolbox) []Message {
+	data := struct {
+		Tools    []ToolSpec
+		Facts    *Facts
+		Task     Task
+		MinSteps int
+	}{tools.specs, s.Facts, s.Task, s.Task.Limits.MinPlanSteps}
+	return []Message{
+		{Role: "system", Content: render("plan_react.system.tmpl", data)},
+		{Role: "user", Content: render("plan_react.goal.tmpl", data)},
+	}
+}
+
+// render executes an embedded template. Its errors are defects of the template, which a test would show.
+func render(name string, data any) string {
+	var b bytes.Buffer
+	if err := prompts.ExecuteTemplate(&b, name, data); err != nil {
+		panic(fmt.Sprintf("loop: prompt %s: %v", name, err))
+	}
+	return b.String()
+}
+
+func (planReact) judge(s *State, tools Toolbox, r ModelReply) Data {
+	made := Made{Model: r.Model, Usage: &r.Usage, MS: r.MS, Seen: r.Seen}
+	m, err := plan.Read(r.Text)
+	if err == nil {
+		m, err = plan.Check(s.Plan, m, plan.Rules{
+			MinSteps: s.Task.Limits.MinPlanSteps, Tools: tools.Names(), Arguments: tools.arguments,
+		})
+	}
+	if err != nil {
+		return s.rejection(err.Error(), r, made)
+	}
+	return s.message(m, r, made)
+}
+
+func (s *State) rejection(problem string, r ModelReply, made Made) Rejection {
+	if r.Truncated {
+		problem = "The reply was cut off at the endpoint's output limit. Be shorter. " + problem
+	}
+	return Rejection{Error: problem, Attempt: s.Rejections + 1, Reply: clip(r.Text, 2<<10), Made: made}
+}
+
+// message turns a checked message into the event that records it.
+func (s *State) message(m plan.Message, r ModelReply, made Made) Data {
+	switch m.Type {
+	case plan.CreatePlan, plan.UpdatePlan:
+		return Plan{Plan: m.Plan, Thought: m.Thought, Created: m.Type == plan.CreatePlan, Made: made}
+	case plan.ReasoningStep:
+		return Thought{Thought: m.Thought, Plan: m.Plan, Made: made}
+	case plan.AskUser:
+		return Thought{Thought: m.Thought, Plan: m.Plan, Made: made, Ask: &Asking{Question: m.Question, AnswerSchema: m.AnswerSchema}}
+	case plan.FinalAnswer:
+		if len(s.Notes) > 0 && s.Notes[len(s.Notes)-1].n > made.Seen {
+			return Thought{Thought: m.Thought, Plan: m.Plan, Made: made} // the person has said more since: no answer yet
+		}
+		return Thought{Thought: m.Thought, Plan: m.Plan, Made: made, Answer: &m.Answer}
+	case plan.ToolCall:
+		if problem, print := s.leadsNowhere(m.Calls); problem != "" {
+			rejection := s.rejection(problem, r, made)
+			rejection.Repeat = print
+			return rejection
+		}
+		return s.calls(m, made)
+	default:
+		panic("loop: no event for message type " + string(m.Type))
+	}
+}
+
+// repeatsAllowed is how often the same call may give the same result before it is refused.
+const repeatsAllowed = 3
+
+// leadsNowhere finds a call that has given the same result too often already: the correction for the model and the
+// call's fingerprint, empty where there is none.
+func (s *State) leadsNowhere(calls []plan.Call) (problem, print string) {
+	if s.mostRepeats < repeatsAllowed {
+		return "", ""
+	}
+	for _, c := range calls {
+		print := fingerprint(c.Name, c.Arguments)
+		if r := s.repeats[print]; r.count >= repeatsAllowed {
+			return fmt.Sprintf("The call of %s with these arguments has given the same result %d times, so it was not run again. "+
+				"Send update_plan with another way to the goal, or with this step blocked and the reason as its result. "+
+				"Return exactly one JSON object and nothing else.", c.Name, r.count), print
+		}
+	}
+	return "", ""
+}
+
+func (s *State) calls(m plan.Message, made Made) Call {
+	calls := make([]ToolCall, len(m.Calls))
+	for i, c := range m.Calls {
+		effect := EffectOnce
+		if t, known := s.offered(c.Name); known {
+			effect = t.Effect
+		}
+		calls[i] = ToolCall{
+			Call: fmt.Sprintf("c%d", s.callCount+i+1), Tool: c.Name, Arguments: c.Arguments, Effect: effect,
+		}
+	}
+	return Call{Calls: calls, Thought: m.Thought, Plan: m.Plan, Made: made}
+}
+
+// said rebuilds what the model said from the event that recorded it.
+func said(e Event) (plan.Message, bool) {
+	switch d := e.Data.(type) {
+	case Plan:
+		t := plan.UpdatePlan
+		if d.Created {
+			t = plan.CreatePlan
+		}
+		return plan.Message{Type: t, Thought: d.Thought, Plan: d.Plan}, true
+	case Call:
+		calls := make([]plan.Call, len(d.Calls))
+		for i, c := range d.Calls {
+			calls[i] = plan.Call{Name: c.Tool, Arguments: c.Arguments}
+		}
+		return plan.Message{Type: plan.ToolCall, Thought: d.Thought, Plan: d.Plan, Calls: calls}, true
+	case Thought:
+		m := plan.Message{Type: plan.ReasoningStep, Thought: d.Thought, Plan: d.Plan}
+		if d.Ask != nil {
+			m.Type, m.Question, m.AnswerSchema = plan.AskUser, d.Ask.Question, d.Ask.AnswerSchema
+		}
+		if d.Answer != nil {
+			m.Type, m.Answer = plan.FinalAnswer, *d.Answer
+		}
+		return m, true
+	case Accepted, Facts, Rejection, Reflection, Started, Observation, Question, Reply, Note, Control, Timeout, Wait, Child,
+		Summary, Answer, Failed, Cancelled:
+	}
+	return plan.Message{}, false
+}
+
+// jsonText shows a JSON value to the model: a string as its text, anything else as JSON.
+func jsonText(v json.RawMessage) string {
+	var text string
+	if json.Unmarshal(v, &text) == nil {
+		return text
+	}
+	return string(v)
+}

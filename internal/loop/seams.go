@@ -1,0 +1,310 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// The seams of the engine: what it needs from the world, declared where it is used. The bus adapter implements all of
+// the first group over NATS; llm, tools and memory implement one each.
+
+// ErrConflict says that somebody else moved the run, state or session on. Whoever gets it reads again.
+var ErrConflict = errors.New("somebody else wrote first")
+
+// ErrNotFound says that there is no such state or session.
+var ErrNotFound = errors.New("not found")
+
+// ErrNewer says that a stored state or event was written by a newer version of this program, which must handle it.
+var ErrNewer = errors.New("written by a newer version")
+
+// Journal is the stream of all events. Appending to it is the only commit point of the system.
+type Journal interface {
+	// Append stores e if the last message on the run's subjects has the sequence expected (0: the run has none), and
+	// returns its sequence. A lost race is ErrConflict. Any other error leaves the outcome unknown, except that an
+	// append whose very bytes are found at the tail counts as stored.
+	Append(ctx context.Context, e Event, expected uint64) (seq uint64, err error)
+	// Read returns the run's events with a sequence greater than after, in order. last is the sequence of the last
+	// message on the run's subjects, foreign ones included (those are skipped, and counted in Foreign); it is after
+	// where there are none.
+	Read(ctx context.Context, id RunID, after uint64) (JournalPage, error)
+	// Page returns up to limit events of one run (or, with an empty run id, of a tenant) on the given road (empty:
+	// both) with a sequence greater than after.
+	Page(ctx context.Context, id RunID, road Road, after uint64, limit int) (JournalPage, error)
+	// Purge deletes the run's messages up to and including the sequence upto.
+	Purge(ctx context.Context, id RunID, upto uint64) error
+}
+
+// JournalPage is what reading a journal gives.
+type JournalPage struct {
+	Events  []Event
+	Last    uint64 // sequence of the last message seen, or what was asked from
+	Foreign int    // messages that are no events of ours
+}
+
+// Heads keeps a few kilobytes of state for each run, written with compare-and-set only.
+type Heads interface {
+	// Load returns the state and its revision, ErrNotFound where there is none, ErrNewer for one of a later version.
+	// One that can't be read is returned as an empty Head with its revision and Unreadable set.
+	Load(ctx context.Context, id RunID) (h Head, revision uint64, err error)
+	// Save writes h if the stored revision is still the given one (0: there must be no state) and returns the new
+	// revision; ErrConflict otherwise.
+	Save(ctx context.Context, h Head, revision uint64) (uint64, error)
+	// Delete removes the state if its revision is still the given one.
+	Delete(ctx context.Context, id RunID, revision uint64) error
+	// List returns up to limit states of a tenant that changed after the given revision, in the order of their last
+	// change, and the revision to go on from (0: no more).
+	List(ctx context.Context, tenant string, after uint64, limit int) (heads []Head, next uint64, err error)
+}
+
+// Wakes is the queue of wake-ups and the schedules that end in one.
+type Wakes interface {
+	// Wake publishes a wake-up; the same key within two minutes is stored once.
+	Wake(ctx context.Context, id RunID, key string, w Wake) error
+	// Schedule publishes a wake-up for the time at, which replaces an earlier one of the same name. What is
+	// [a-z0-9-]+ .
+	Schedule(ctx context.Context, id RunID, what string, at time.Time) error
+	// Unschedule removes a schedule; one that does not exist is no error.
+	Unschedule(ctx context.Context, id RunID, what string) error
+	// Pending reports whether the wake-up with this stream sequence still exists.
+	Pending(ctx context.Context, seq uint64) (bool, error)
+}
+
+// Wake is the body of a wake-up.
+type Wake struct {
+	Seq      uint64          `json:"seq,omitempty"`      // sequence of the event it was published for
+	Revision uint64          `json:"revision,omitempty"` // of the state that was stored with the run's first event
+	Event    json.RawMessage `json:"event,omitempty"`    // that event, where it is small
+}
+
+// Sessions keeps conversations, written with compare-and-set only.
+type Sessions interface {
+	LoadSession(ctx context.Context, tenant, session string) (s Session, revision uint64, err error)
+	SaveSession(ctx context.Context, tenant, session string, s Session, revision uint64) error
+}
+
+// Session is a conversation: KV AGENT_SESSIONS.
+type Session struct {
+	V        int              `json:"v"`
+	Messages []SessionMessage `json:"messages"`
+	Runs     []string         `json:"runs"` // the active one first, then those that wait for their turn
+}
+
+// SessionMessage is one message of a conversation. (Run, N) names the event it came from.
+type SessionMessage struct {
+	Role string    `json:"role"` // user or assistant
+	Text string    `json:"text"`
+	Run  string    `json:"run"`
+	N    uint64    `json:"n"`
+	Time time.Time `json:"time"`
+}
+
+// Blobs keeps results too large for an event.
+type Blobs interface {
+	PutBlob(ctx context.Context, name string, data []byte) error
+	GetBlob(ctx context.Context, name string) ([]byte, error)
+	// DeleteBlobs removes all blobs of a run.
+	DeleteBlobs(ctx context.Context, id RunID) error
+}
+
+// Graveyard takes messages that can't be processed.
+type Graveyard interface {
+	// Bury stores the delivery's payload and headers as a dead letter. Repeats are stored once.
+	Bury(ctx context.Context, d Delivery, reason, explanation string) error
+}
+
+// Source hands out queue messages.
+type Source interface {
+	// Fetch asks for up to n messages, calls take for each as it arrives, and returns when it has n, when ctx ends, or
+	// after a few seconds. take must not block.
+	Fetch(ctx context.Context, n int, take func(Delivery)) error
+}
+
+// DeliveryKind says what a queue message is.
+type DeliveryKind string
+
+// The kinds of delivery.
+const (
+	DeliverTask    DeliveryKind = "task"
+	DeliverReply   DeliveryKind = "reply"
+	DeliverControl DeliveryKind = "control"
+	DeliverWake    DeliveryKind = "wake"
+)
+
+// Delivery is one delivery of one queue message.
+type Delivery struct {
+	Kind    DeliveryKind
+	RunID   // from the subject; Run is empty for a task. Tokens are as published: check with ValidID
+	Subject string
+	Header  map[string][]string
+	Body    []byte
+
+	// DefaultID is the run id of a task that names none: its Nats-Msg-Id, or a UUIDv5 of that where it is no valid id, or
+	// a UUIDv5 of the message's sequence and time.
+	DefaultID string
+
+	Stream  string
+	Seq     uint64    // in that stream
+	Time    time.Time // when the stream stored it
+	Attempt uint64    // 1 for the first delivery of the message
+
+	Settler Settler
+}
+
+// Settler ends or extends a delivery.
+type Settler interface {
+	// Ack removes the message from the queue and waits for the server's confirmation.
+	Ack(ctx context.Context) error
+	// Nak gives the message back, to be delivered again after the delay.
+	Nak(delay time.Duration) error
+	// Extend starts the lease anew and waits for the server's confirmation.
+	Extend(ctx context.Context) error
+}
+
+// Outcomes tells somebody who waits at the API what came of a queue message of theirs. Best effort.
+type Outcomes interface {
+	Tell(d Delivery, status, message string)
+}
+
+// Model asks a language model.
+type Model interface {
+	// Complete returns the model's reply. Errors are *ModelError, or the context's cause.
+	Complete(ctx context.Context, r ModelRequest) (ModelReply, error)
+}
+
+// Purpose says what a model call is for.
+type Purpose string
+
+// The purposes of model calls.
+const (
+	PurposeStep      Purpose = "step"
+	PurposeFill      Purpose = "fill"
+	PurposeReflect   Purpose = "reflect"
+	PurposeSummarize Purpose = "summarize"
+	PurposeLearn     Purpose = "learn"
+)
+
+// ModelRequest is one model call.
+type ModelRequest struct {
+	Run      RunID
+	Purpose  Purpose
+	Model    string   // empty: the worker's default
+	Fallback []string // tried in order when the model fails for good
+	Options  map[string]json.RawMessage
+	Messages []Message
+	JSON     bool         // the reply must be one JSON object
+	Schema   *ReplySchema // of that object, for endpoints that can hold a model to one; nil: none
+	Tools    []ToolSpec   // offered as native tool calls; nil: none
+	Stop     []string
+	// Tokens is called with each piece of the reply as it comes, in order, by one goroutine at a time; nil: the reply is
+	// not streamed. An attempt that fails and is repeated begins anew with an empty piece.
+	Tokens func(piece string)
+}
+
+// ReplySchema is the JSON Schema of a reply. Name is made of letters, digits, _ and -.
+type ReplySchema struct {
+	Name   string
+	Schema json.RawMessage
+}
+
+// NativeCall is a tool call in the endpoint's own form. Arguments are as the model wrote them, valid JSON or not.
+type NativeCall struct {
+	ID        string
+	Name      string
+	Arguments json.RawMessage
+}
+
+// Message is one message of a prompt.
+type Message struct {
+	Role    string // system, user or assistant
+	Content string
+}
+
+// ModelReply is what came back.
+type ModelReply struct {
+	Text      string
+	Calls     []NativeCall // where the request offered tools
+	Model     string       // which one answered
+	Usage     Usage
+	Truncated bool // the endpoint cut it off at its token limit
+	MS        int64
+	Seen      uint64 // n of the last event that the prompt contained; set by the engine
+}
+
+// ModelError is a failed model call, after the adapter's own short retries.
+type ModelError struct {
+	Cause   string        // auth, quota, rate_limit, model_not_found, context_length, content_filter, server_error, transport …
+	Message string        // for a person: what happened, where, what to do next
+	Passing bool          // it may get better by itself
+	After   time.Duration // the endpoint asked to wait that long; 0: it did not say
+}
+
+// Error returns the message with its cause.
+func (e *ModelError) Error() string { return e.Cause + ": " + e.Message }
+
+// Tools is the registry of what a worker offers.
+type Tools interface {
+	// Offer returns the tools that match one of the globs, by name; nil globs mean all. Exact names that match
+	// nothing are returned as unknown.
+	Offer(globs []string) (specs []ToolSpec, unknown []string)
+	// Guard asks the tool's guard, if it has one, whether the call may go out; problems is empty where it may.
+	Guard(ctx context.Context, c Invocation) (problems []string)
+	// Call runs a tool. Failures of every kind are outcomes, never errors.
+	Call(ctx context.Context, c Invocation) Outcome
+	// Reconcile asks the tool's reconcile tool, if it has one, what became of a call that was started.
+	Reconcile(ctx context.Context, c Invocation, started time.Time) Reconciled
+	// Validate checks value against a JSON Schema and lists every violation.
+	Validate(schema, value json.RawMessage) (problems []string, err error)
+	// Digest returns the SHA-256 of the canonical form (RFC 8785) of a JSON value, in hexadecimal.
+	Digest(value json.RawMessage) (string, error)
+}
+
+// ToolSpec describes a tool to the engine and to the model.
+type ToolSpec struct {
+	Name        string
+	Description string
+	Schema      json.RawMessage // of the arguments: an object
+	Example     json.RawMessage // arguments of an example call; may be nil
+	Digest      string          // of the schema
+	Effect      Effect
+	Approve     bool // needs a person's yes
+	Timeout     time.Duration
+	Source      string // where it comes from: builtin, demo, nats …
+	// Check validates arguments and returns them as they are to be used; problems lists every violation.
+	Check func(args json.RawMessage) (checked json.RawMessage, problems []string)
+}
+
+// Invocation is one tool call on its way out.
+type Invocation struct {
+	Run       RunID
+	Call      string
+	Tool      string
+	Digest    string // of the schema as it was when the run began
+	Arguments json.RawMessage
+	Vars      map[string]json.RawMessage // the task's vars, which the model never sees
+	Results   map[string]json.RawMessage // results of the run's earlier ok calls by call id, for guards
+}
+
+// Key is the idempotency key of the call, the same at every repeat.
+func (c Invocation) Key() string { return c.Run.Tenant + "/" + c.Run.Run + "/" + c.Call }
+
+// Outcome is what came of a call.
+type Outcome struct {
+	Status    ObservedStatus // ok, error, or cancelled where ctx ended it
+	Result    json.RawMessage
+	Truncated bool
+	Full      []byte // the whole result where Truncated is set
+}
+
+// Reconciled is what became of a started call.
+type Reconciled struct {
+	Outcome string // done, not_done or unknown
+	Result  json.RawMessage
+}
+
+// Memory keeps long-term facts.
+type Memory interface {
+	// Recall returns the k facts of the tenant and user nearest to the query.
+	Recall(ctx context.Context, tenant, user, query string, k int) ([]Fact, error)
+}

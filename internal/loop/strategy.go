@@ -1,0 +1,97 @@
+package loop
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// A strategy says what the model is shown and how its reply is judged. It can't commit, call or wait: only the engine
+// can, so every strategy gets durability, limits, approvals and events for nothing. Its methods are pure.
+type strategy interface {
+	// prompt names the version of the prompt texts, for the run's first event.
+	prompt() string
+	// next returns what is owed when nothing is open: usually a model call.
+	next(s *State) []Duty
+	// opening returns the messages before the transcript. It must give the same text at every turn of a run, so that
+	// providers can cache it.
+	opening(s *State, tools Toolbox) []Message
+	// observe returns what the event, already folded into s, adds to the transcript.
+	observe(s *State, e Event) []Message
+	// judge turns the model's reply into the event to append: a Rejection where it can't be used.
+	judge(s *State, tools Toolbox, r ModelReply) Data
+}
+
+// StrategyPlanReact is the default: plan first, then act one step at a time.
+const StrategyPlanReact = "plan_react"
+
+// strategies holds every strategy by name. It is filled at start-up and never written again.
+var strategies map[string]strategy
+
+func init() {
+	strategies = map[string]strategy{StrategyPlanReact: planReact{}}
+}
+
+// Strategies returns the names of all strategies, sorted.
+func Strategies() []string { return slices.Sorted(maps.Keys(strategies)) }
+
+// Toolbox is the set of tools a run may use, by name.
+type Toolbox struct {
+	specs []ToolSpec // sorted by name
+	names []string
+	index map[string]int
+}
+
+// NewToolbox returns a toolbox of these tools.
+func NewToolbox(specs []ToolSpec) Toolbox {
+	t := Toolbox{specs: specs, names: make([]string, len(specs)), index: make(map[string]int, len(specs))}
+	for i, s := range specs {
+		t.names[i], t.index[s.Name] = s.Name, i
+	}
+	return t
+}
+
+// Names returns the names of the tools, sorted.
+func (t Toolbox) Names() []string { return t.names }
+
+// Spec returns the tool of that name.
+func (t Toolbox) Spec(name string) (ToolSpec, bool) {
+	i, ok := t.index[name]
+	if !ok {
+		return ToolSpec{}, false
+	}
+	return t.specs[i], true
+}
+
+// arguments checks the arguments of a call, in the form that package plan asks for.
+func (t Toolbox) arguments(tool string, args json.RawMessage) (json.RawMessage, []string, bool) {
+	spec, known := t.Spec(tool)
+	if !known {
+		return nil, nil, false
+	}
+	checked, problems := spec.Check(args)
+	return checked, problems, true
+}
+
+// Conversation returns the whole prompt of the next model turn. It copies no text but that of the last message, and
+// only where a note follows it.
+func Conversation(s *State, opening []Message) []Message {
+	messages := make([]Message, 0, len(opening)+len(s.Transcript)+len(s.Notes))
+	messages = join(join(messages, opening...), s.Transcript...)
+	for _, n := range s.Notes {
+		messages = join(messages, n.message())
+	}
+	return messages
+}
+
+// join appends messages. Neighbours of one role become one message, since some endpoints want roles to alternate.
+func join(to []Message, messages ...Message) []Message {
+	for _, m := range messages {
+		if n := len(to); n > 0 && to[n-1].Role == m.Role {
+			to[n-1].Content += "\n\n" + m.Content
+			continue
+		}
+		to = append(to, m)
+	}
+	return to
+}

@@ -1,0 +1,206 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Worker takes messages from both queues and moves runs forward. It is stateless between messages: any number of them
+// may share the queues, and any may die at any moment.
+type Worker struct {
+	Config
+	source string // URI reference in events
+
+	mu     sync.Mutex
+	inHand map[RunID]*drive
+
+	warnings sync.Map // what was logged once already
+}
+
+var (
+	errLeaseLost = errors.New("the lease on the wake-up was lost")
+	errShutdown  = errors.New("the worker is shutting down")
+)
+
+// NewWorker returns a worker that does nothing until Run.
+func NewWorker(c Config) (*Worker, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Worker{
+		Config: c, source: "/" + c.Prefix + "/worker/" + c.Name, inHand: map[RunID]*drive{},
+	}, nil
+}
+
+// Run takes work until ctx ends. Then it takes none, finishes the steps in hand, cuts them off after the grace period,
+// hands every run over that still owes something, and returns nil.
+func (w *Worker) Run(ctx context.Context) error {
+	work, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	var pulls, beats sync.WaitGroup
+	beats.Go(func() { w.heartbeats(work) })
+	pulls.Go(func() {
+		w.pull(ctx, w.Inbox, w.Doors, func(d Delivery) { w.answerDoor(work, d) })
+	})
+	pulls.Go(func() {
+		w.pull(ctx, w.WakeQueue, w.Concurrency, func(d Delivery) { w.take(ctx, work, d) })
+	})
+	<-ctx.Done()
+	grace := time.AfterFunc(w.Grace, func() { cut(errShutdown) })
+	defer grace.Stop()
+	pulls.Wait()
+	cut(nil)
+	beats.Wait()
+	return nil
+}
+
+// pull keeps up to slots messages of a source in hand, each in a goroutine of its own, and returns when ctx has ended
+// and all of them are done.
+func (w *Worker) pull(ctx context.Context, source Source, slots int, handle func(Delivery)) {
+	var handlers sync.WaitGroup
+	defer handlers.Wait()
+	free := make(chan struct{}, slots)
+	for range slots {
+		free <- struct{}{}
+	}
+	failures := 0
+	for ctx.Err() == nil {
+		n := reserve(ctx, free)
+		taken := 0
+		err := source.Fetch(ctx, n, func(d Delivery) {
+			taken++
+			handlers.Go(func() {
+				defer func() { free <- struct{}{} }()
+				handle(d)
+			})
+		})
+		for range n - taken {
+			free <- struct{}{}
+		}
+		if err == nil || ctx.Err() != nil {
+			failures = 0
+			continue
+		}
+		failures++
+		w.Log.Warn("can't fetch work; trying again", "error", err, "failures", failures)
+		pause(ctx, failures)
+	}
+}
+
+// reserve takes all free slots, at least one; none if ctx ends first.
+func reserve(ctx context.Context, free <-chan struct{}) int {
+	select {
+	case <-free:
+	case <-ctx.Done():
+		return 0
+	}
+	for n := 1; ; n++ {
+		select {
+		case <-free:
+		default:
+			return n
+		}
+	}
+}
+
+// pause sleeps for 50 ms, doubling with every failure up to 5 s, with jitter, or until ctx ends.
+func pause(ctx context.Context, failures int) {
+	d := min(50*time.Millisecond<<min(failures, 10), 5*time.Second)
+	sleep(ctx, d/2+rand.N(d/2))
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// persist calls f until it succeeds or ctx ends, and returns the context's cause then. What the engine has to write is
+// never given up for a fault of the store: either it can be written, or the lease ends and another worker does it.
+func (w *Worker) persist(ctx context.Context, what string, f func() error) error {
+	for failures := 0; ; failures++ {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, errStepAside) || errors.Is(err, ErrNewer) || isGap(err) {
+			return err
+		}
+		if failures%10 == 0 {
+			w.Log.Warn("the store does not take or give what it must; trying again", "what", what, "error", err)
+		}
+		pause(ctx, failures)
+	}
+}
+
+func isGap(err error) bool {
+	var gap *GapError
+	return errors.As(err, &gap)
+}
+
+// warnOnce logs a warning the first time it is asked to with this key.
+func (w *Worker) warnOnce(key, message string, args ...any) {
+	if _, seen := w.warnings.LoadOrStore(key, true); !seen {
+		w.Log.Warn(message, args...)
+	}
+}
+
+// recovered turns a panic into an error with its stack. To be called as: defer recovered(&err).
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	}
+}
+
+// Hear tells the worker that an order for a run was published, so that a call in hand can be cut off before the next
+// append finds out.
+func (w *Worker) Hear(id RunID) {
+	w.mu.Lock()
+	dr := w.inHand[id]
+	w.mu.Unlock()
+	if dr == nil {
+		return
+	}
+	select {
+	case dr.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// heartbeats extends the lease of every run in hand at a third of it, and cuts off those whose last confirmed extension
+// is older than the lease by this process's own clock.
+func (w *Worker) heartbeats(ctx context.Context) {
+	tick := time.NewTicker(max(w.Lease/12, time.Millisecond))
+	defer tick.Stop()
+	var beats sync.WaitGroup
+	defer beats.Wait()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		w.mu.Lock()
+		for _, dr := range w.inHand {
+			switch age := dr.lease.age(); {
+			case age > w.Lease:
+				dr.cut(errLeaseLost)
+			case age > w.Lease/3 && dr.lease.begin():
+				beats.Go(func() { dr.lease.extend(ctx, w.Lease/3) })
+			}
+		}
+		w.mu.Unlock()
+	}
+}
