@@ -1,0 +1,69 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"ratchet/internal/loop"
+)
+
+// PutBlob implements [loop.Blobs]. A blob of the same name is replaced.
+func (b *Bus) PutBlob(ctx context.Context, name string, data []byte) error {
+	if _, err := b.blobs.PutBytes(ctx, name, data); err != nil {
+		return fmt.Errorf("store blob %s of %d bytes: %w", name, len(data), b.explain(err))
+	}
+	return nil
+}
+
+// GetBlob implements [loop.Blobs]. The content is checked against the digest it was stored with.
+func (b *Bus) GetBlob(ctx context.Context, name string) ([]byte, error) {
+	data, err := b.blobs.GetBytes(ctx, name)
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, fmt.Errorf("blob %s: %w", name, loop.ErrNotFound)
+	} else if err != nil {
+		return nil, fmt.Errorf("load blob %s: %w", name, b.explain(err))
+	}
+	return data, nil
+}
+
+// DeleteBlobs implements [loop.Blobs]. Object names are hashed into subjects, so it reads the description of every blob
+// there is, a few hundred bytes each. The content goes before the description: a crash in between is repaired by the
+// next call. No markers are left behind.
+func (b *Bus) DeleteBlobs(ctx context.Context, id loop.RunID) error {
+	if err := checkRun(id); err != nil {
+		return fmt.Errorf("delete blobs: %w", err)
+	}
+	type blob struct {
+		meta, chunks string
+		seq          uint64
+	}
+	var doomed []blob
+	err := b.scan(ctx, objectStream(b.names.blobs), objectMeta(b.names.blobs, ">"), 0, func(msg stored) bool {
+		var info struct {
+			Name string `json:"name"`
+			NUID string `json:"nuid"`
+		}
+		if json.Unmarshal(msg.Data, &info) == nil && strings.HasPrefix(info.Name, id.String()+"/") && info.NUID != "" {
+			doomed = append(doomed, blob{msg.Subject, objectChunks(b.names.blobs, info.NUID), msg.Seq})
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("find blobs of %s: %w", id, err)
+	}
+	for _, d := range doomed {
+		if err := b.blobLog.Purge(ctx, jetstream.WithPurgeSubject(d.chunks)); err != nil {
+			return fmt.Errorf("delete a blob of %s: %w", id, b.explain(err))
+		}
+		err := b.blobLog.Purge(ctx, jetstream.WithPurgeSubject(d.meta), jetstream.WithPurgeSequence(d.seq+1))
+		if err != nil {
+			return fmt.Errorf("delete the description of a blob of %s: %w", id, b.explain(err))
+		}
+	}
+	return nil
+}

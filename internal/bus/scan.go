@@ -1,0 +1,150 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+)
+
+const (
+	scanBatch    = 256
+	scanMaxBytes = 8 << 20 // of one batch: far below what a subscription may hold before it drops messages
+
+	codeNoMessage = 10037
+)
+
+// stored is one message as a stream keeps it.
+type stored struct {
+	Subject string
+	Seq     uint64
+	Header  map[string][]string
+	Data    []byte
+}
+
+// scan calls visit for each message of a stream that matches filter and has a sequence greater than after, in order,
+// until visit returns false or there are no more. Those stored while it runs may be included.
+//
+// It reads in batches that any replica may answer. Where a batch does not say by itself that it reached the end, and
+// always on replicated streams, the leader is asked whether something follows: a follower that lags must not make a run
+// look as if nothing had happened to it.
+func (b *Bus) scan(ctx context.Context, stream, filter string, after uint64, visit func(stored) bool) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	if !b.nc.IsConnected() { // a batch request that can't be sent would leave its subscription behind
+		return fmt.Errorf("read %s of stream %s: %w", filter, stream, errNotConnected)
+	}
+	for {
+		last, pending, stopped, err := b.scanBatch(ctx, stream, filter, after, visit)
+		if err != nil {
+			return fmt.Errorf("read %s of stream %s after %d: %w", filter, stream, after, b.explain(err))
+		}
+		progressed := last > after
+		after = max(after, last)
+		switch {
+		case stopped:
+			return nil
+		case progressed && pending:
+			continue
+		case progressed && !b.replicated:
+			return nil
+		}
+		msg, err := b.leaderNext(ctx, stream, filter, after)
+		if errors.Is(err, errNoMessage) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read %s of stream %s after %d: %w", filter, stream, after, b.explain(err))
+		}
+		if after = msg.Seq; !visit(msg) {
+			return nil
+		}
+	}
+}
+
+// scanBatch visits one batch. last is the sequence of the last message visited, pending whether the server has more.
+func (b *Bus) scanBatch(
+	ctx context.Context, stream, filter string, after uint64, visit func(stored) bool,
+) (last uint64, pending, stopped bool, err error) {
+	batch, err := jetstreamext.GetBatch(ctx, b.js, stream, scanBatch, jetstreamext.GetBatchSeq(after+1),
+		jetstreamext.GetBatchSubject(filter), jetstreamext.GetBatchMaxBytes(scanMaxBytes))
+	if err != nil {
+		return 0, false, false, err
+	}
+	last = after
+	for msg, err := range batch {
+		if errors.Is(err, jetstreamext.ErrNoMessages) || errors.Is(err, jetstreamext.ErrInvalidResponse) ||
+			errors.Is(err, nats.ErrNoResponders) {
+			break // or a message in the stream pretends so: the leader will tell
+		}
+		if err != nil {
+			return last, false, false, err
+		}
+		// The server adds its headers behind those of the message, which may bear the same names.
+		seq, err := strconv.ParseUint(lastOf(msg.Header, jetstream.SequenceHeader), 10, 64)
+		if err != nil || seq <= last {
+			break
+		}
+		last, pending = seq, lastOf(msg.Header, "Nats-Num-Pending") != "0"
+		if !visit(stored{lastOf(msg.Header, jetstream.SubjectHeader), seq, msg.Header, msg.Data}) {
+			return last, pending, true, nil
+		}
+	}
+	return last, pending, false, nil
+}
+
+func lastOf(h nats.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
+}
+
+// errNoMessage says that the leader has no such message.
+var errNoMessage = errors.New("no such message")
+
+// leaderNext returns the first message after a sequence that matches filter, as the stream's leader knows it.
+func (b *Bus) leaderNext(ctx context.Context, stream, filter string, after uint64) (stored, error) {
+	return b.leaderGet(ctx, stream, map[string]any{"seq": after + 1, "next_by_subj": filter})
+}
+
+// leaderGet asks the stream's leader for one message. The client library's own call goes to any replica where the
+// stream allows direct reads.
+func (b *Bus) leaderGet(ctx context.Context, stream string, request map[string]any) (stored, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	body, err := json.Marshal(request)
+	if err != nil {
+		return stored{}, err
+	}
+	answer, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return stored{}, err
+	}
+	var r struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Subject string `json:"subject"`
+			Seq     uint64 `json:"seq"`
+			Data    []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(answer.Data, &r); err != nil {
+		return stored{}, fmt.Errorf("the server's answer is not JSON: %w", err)
+	}
+	switch {
+	case r.Error != nil && r.Error.ErrorCode == codeNoMessage:
+		return stored{}, errNoMessage
+	case r.Error != nil:
+		return stored{}, r.Error
+	case r.Message == nil:
+		return stored{}, errors.New("the server's answer holds no message")
+	}
+	return stored{Subject: r.Message.Subject, Seq: r.Message.Seq, Data: r.Message.Data}, nil
+}
+
+func formatSeq(seq uint64) string { return strconv.FormatUint(seq, 10) }
