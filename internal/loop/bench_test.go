@@ -1,0 +1,272 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"ratchet/internal/bus"
+	"ratchet/internal/bus/bustest"
+	"ratchet/internal/loop"
+	"ratchet/internal/tools"
+)
+
+// inFlight is how many runs, or bare appends, are under way at once.
+const inFlight = 32
+
+// BenchmarkEngine compares the engine with a model that takes no time to the floor, bare appends of 1 KB to the journal
+// with an expected last sequence, both counted in appends per second, on one server in one run. ratio is the engine's
+// rate over the floor's.
+func BenchmarkEngine(b *testing.B) {
+	for _, sync := range []string{"2m", "always"} {
+		b.Run("sync="+sync, func(b *testing.B) {
+			for _, steps := range []int{6, 30} {
+				b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) { benchEngine(b, sync, steps) })
+			}
+		})
+	}
+}
+
+func benchEngine(b *testing.B, sync string, steps int) {
+	server, dir := benchServer(b, sync)
+	nc := bustest.Connect(b, server)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		b.Fatal(err)
+	}
+	bu := bustest.Open(b, nc, bus.Options{Lease: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	model := instantModel{steps: steps}
+	stop := startBench(b, bu, model)
+	defer stop()
+	ends := watchEnds(b, nc)
+
+	runs := max(b.N, 10*inFlight)
+	driveRuns(b, js, ends, "warm", inFlight) // connections, pools, page cache
+	const appendsFloor = 20_000
+	floor := min(appendsFloor, max(2_000, runs*steps))
+	if sync == "always" {
+		floor = min(floor, 4_000)
+	}
+	before := bareAppends(b, js, "before", floor/2)
+
+	cpu, mem, size := cpuTime(), allocations(), stored(b, js)
+	b.ResetTimer()
+	took := driveRuns(b, js, ends, "run", runs)
+	b.StopTimer()
+	appends := float64(runs * (steps + 1))
+	rate := appends / took.Seconds()
+	cpu, mem = cpuTime()-cpu, allocations()-mem
+	size = stored(b, js) - size
+	after := bareAppends(b, js, "after", floor/2)
+	floorRate := (before + after) / 2
+	_ = dir
+
+	b.ReportMetric(rate, "appends/s")
+	b.ReportMetric(floorRate, "floor/s")
+	b.ReportMetric(rate/floorRate, "ratio")
+	b.ReportMetric(float64(runs)/took.Seconds(), "runs/s")
+	b.ReportMetric(float64(cpu.Microseconds())/appends, "cpu-µs/append")
+	b.ReportMetric(float64(mem)/appends, "allocs/append")
+	b.ReportMetric(float64(size)/float64(runs), "stored-B/run")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkBytes shows that what a run stores grows with its steps and no faster.
+func BenchmarkBytes(b *testing.B) {
+	for _, steps := range []int{6, 50, 200} {
+		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {
+			server, _ := benchServer(b, "2m")
+			nc := bustest.Connect(b, server)
+			js, err := jetstream.New(nc)
+			if err != nil {
+				b.Fatal(err)
+			}
+			bu := bustest.Open(b, nc, bus.Options{Lease: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
+			stop := startBench(b, bu, instantModel{steps: steps})
+			defer stop()
+			ends := watchEnds(b, nc)
+			runs := max(min(b.N, 500), inFlight)
+			written := bytesWritten()
+			took := driveRuns(b, js, ends, "run", runs)
+			b.ReportMetric(float64(stored(b, js))/float64(runs), "stored-B/run")
+			b.ReportMetric(float64(bytesWritten()-written)/float64(runs), "written-B/run")
+			b.ReportMetric(float64(stored(b, js))/float64(runs*(steps+1)), "stored-B/event")
+			b.ReportMetric(float64(runs*(steps+1))/took.Seconds(), "appends/s")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+func benchServer(b *testing.B, sync string) (*bus.Embedded, string) {
+	dir := b.TempDir()
+	server, err := bus.StartEmbedded(bus.EmbeddedOptions{Dir: dir, Port: -1, Sync: sync})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(server.Shutdown)
+	return server, dir
+}
+
+func startBench(b *testing.B, bu *bus.Bus, model loop.Model) (stop func()) {
+	registry, err := tools.New(tools.Config{Tools: tools.Builtins(time.Now), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, err := loop.NewWorker(loop.Config{
+		Name: "bench", Journal: bu, Heads: bu, Wakes: bu, Sessions: bu, Blobs: bu, Graveyard: bu, Outcomes: bu,
+		Inbox: bu.Inbox(), WakeQueue: bu.Wakes(), Model: model, Tools: registry, Concurrency: inFlight,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = w.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+// instantModel plans, adds numbers as often as it takes, concludes and answers: steps events after the first.
+type instantModel struct{ steps int }
+
+func (m instantModel) Complete(_ context.Context, r loop.ModelRequest) (loop.ModelReply, error) {
+	turn := 0
+	for _, msg := range r.Messages {
+		if msg.Role == "assistant" {
+			turn++
+		}
+	}
+	calls := (m.steps - 4) / 2 // beside facts, plan, thought and answer
+	const plan = `"plan": [{"step": "Add the numbers that are asked for", "status": "%s", "result": %s}, {"step": "Tell the person the sum", "status": "%s", "result": %s}]`
+	open := fmt.Sprintf(plan, "pending", "null", "pending", "null")
+	var text string
+	switch {
+	case turn == 0:
+		text = `{"type": "create_plan", "thought": "Two steps will do: add what is there, then say what came of it.", ` + open + `}`
+	case turn <= calls:
+		text = fmt.Sprintf(`{"type": "tool_call", "thought": "The next two numbers have to be added.", %s, "name": "add_numbers", "arguments": {"a": %d, "b": 25}}`, open, turn)
+	default:
+		text = `{"type": "final_answer", "thought": "All is added.", ` + fmt.Sprintf(plan, "done", `"The sums are known."`, "done", `"Said below."`) +
+			`, "answer": "The sums are as asked for, and this sentence makes the answer about as long as answers are."}`
+	}
+	return loop.ModelReply{Text: text, Model: "instant", Usage: loop.Usage{PromptTokens: 900, CompletionTokens: 90}}, nil
+}
+
+// watchEnds counts answers by a plain subscription, the cheapest way to hear of them. One that is lost shows as a stall.
+func watchEnds(b *testing.B, nc *nats.Conn) *atomic.Int64 {
+	var ends atomic.Int64
+	sub, err := nc.Subscribe("agent.event.*.*.user", func(m *nats.Msg) {
+		if m.Header.Get("Ratchet-Type") == "answer" {
+			ends.Add(1)
+		}
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = sub.Unsubscribe() })
+	return &ends
+}
+
+func driveRuns(b *testing.B, js jetstream.JetStream, ends *atomic.Int64, name string, runs int) time.Duration {
+	began, already := time.Now(), ends.Load()
+	ctx := b.Context()
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			for i := next.Add(1); int(i) <= runs; i = next.Add(1) {
+				// No more than a few times what is in flight waits, as with a submitter that paces itself.
+				for int(i)-int(ends.Load()-already) > 4*inFlight && ctx.Err() == nil {
+					time.Sleep(100 * time.Microsecond)
+				}
+				body := fmt.Sprintf(`{"id": "%s-%d", "goal": "Add a few numbers and say what comes of it.", "limits": {"max_steps": 500}}`, name, i)
+				if _, err := js.Publish(ctx, "agent.task.default", []byte(body)); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	deadline := time.Now().Add(2 * time.Minute)
+	for int(ends.Load()-already) < runs {
+		if time.Now().After(deadline) {
+			b.Fatalf("%d of %d runs ended", ends.Load()-already, runs)
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+	return time.Since(began)
+}
+
+// bareAppends returns how many appends of 1 KB a second the journal takes, each with the expected last sequence of its
+// run, six or so to a run.
+func bareAppends(b *testing.B, js jetstream.JetStream, name string, n int) float64 {
+	payload := []byte(strings.Repeat("x", 1024))
+	var wg sync.WaitGroup
+	began := time.Now()
+	for g := range inFlight {
+		wg.Go(func() {
+			last, run := uint64(0), 0
+			for i := range n / inFlight {
+				if i%7 == 0 {
+					run, last = run+1, 0
+				}
+				subject := fmt.Sprintf("agent.event.floor.%s-%d-%d", name, g, run)
+				ack, err := js.PublishMsg(b.Context(), &nats.Msg{Subject: subject + ".step", Data: payload},
+					jetstream.WithExpectLastSequenceForSubject(last, subject+".>"))
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				last = ack.Sequence
+			}
+		})
+	}
+	wg.Wait()
+	return float64(n/inFlight*inFlight) / time.Since(began).Seconds()
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func allocations() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+// bytesWritten is what the process has handed to the file system, in bytes.
+func bytesWritten() int64 {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return u.Oublock * 512
+}
+
+// stored is the size of everything the server holds, in bytes.
+func stored(b *testing.B, js jetstream.JetStream) uint64 {
+	info, err := js.AccountInfo(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return info.Store
+}

@@ -1,0 +1,244 @@
+// Package node assembles one working process: a server or a connection to one, the streams, a model, tools, the engine
+// and the API. The worker program is a node and little more; submit --local runs one beside itself.
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+
+	"ratchet/internal/bus"
+	"ratchet/internal/demo"
+	"ratchet/internal/llm"
+	"ratchet/internal/loop"
+	"ratchet/internal/tools"
+	demotools "ratchet/internal/tools/demo"
+)
+
+// Options say what a node is made of.
+type Options struct {
+	Name     string               // of the worker; host name and a random part
+	Embedded *bus.EmbeddedOptions // run a server in this process; nil: connect to one
+	Connect  bus.ConnectOptions   // where to, without Embedded
+	Prefix   string               // agent
+	Replicas int                  // 1
+
+	Concurrency int           // runs driven at once; 64
+	Lease       time.Duration // 10s
+	Grace       time.Duration // 20s
+	Keep        time.Duration // 168h
+
+	Model llm.Config
+	Demo  bool   // use the built-in offline model, and offer the sample tools
+	Files string // directory that sample tools write to; "data"
+
+	HTTP string // address of /healthz and /readyz; empty: none
+
+	Log *slog.Logger
+}
+
+// Node is one working process. Start makes it, Run works, Close ends it.
+type Node struct {
+	opts     Options
+	log      *slog.Logger
+	embedded *bus.Embedded
+	conn     *nats.Conn
+	bus      *bus.Bus
+	worker   *loop.Worker
+	service  *bus.Service
+	closers  []func()
+}
+
+// Start brings everything up and returns when tasks can be taken. It takes none before Run.
+func Start(ctx context.Context, opts Options) (n *Node, err error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	opts.Name = cmp.Or(opts.Name, workerName())
+	n = &Node{opts: opts, log: opts.Log.With("worker", opts.Name)}
+	defer func() {
+		if err != nil {
+			n.Close()
+			n = nil
+		}
+	}()
+	for _, start := range []func(context.Context) error{n.startBus, n.startWorker, n.startAPI, n.startHTTP} {
+		if err := start(ctx); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// workerName tells processes apart, also those of one host that follow each other.
+func workerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	return host + "-" + uuid.NewString()[:8]
+}
+
+func (n *Node) later(f func()) { n.closers = append(n.closers, f) }
+
+func (n *Node) startBus(ctx context.Context) (err error) {
+	connect := n.opts.Connect
+	connect.Name = cmp.Or(connect.Name, "ratchet worker "+n.opts.Name)
+	connect.Log = n.log
+	if n.opts.Embedded != nil {
+		if n.embedded, err = bus.StartEmbedded(*n.opts.Embedded); err != nil {
+			return err
+		}
+		n.later(n.embedded.Shutdown)
+		connect.Server = n.embedded
+	}
+	if n.conn, err = bus.Connect(ctx, connect); err != nil {
+		return err
+	}
+	n.later(n.conn.Close)
+	n.bus, err = bus.Open(ctx, n.conn, bus.Options{
+		Prefix: n.opts.Prefix, Replicas: n.opts.Replicas, Lease: n.opts.Lease, Log: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.later(n.bus.Close)
+	return nil
+}
+
+func (n *Node) startWorker(ctx context.Context) error {
+	model, err := n.model(ctx)
+	if err != nil {
+		return err
+	}
+	registry, err := n.tools()
+	if err != nil {
+		return err
+	}
+	n.worker, err = loop.NewWorker(loop.Config{
+		Name: n.opts.Name, Prefix: n.bus.Prefix(),
+		Journal: n.bus, Heads: n.bus, Wakes: n.bus, Sessions: n.bus, Blobs: n.bus, Graveyard: n.bus, Outcomes: n.bus,
+		Inbox: source{n.bus.Inbox(), n.bus, n.log}, WakeQueue: source{n.bus.Wakes(), n.bus, n.log},
+		Model: model, Tools: registry,
+		Concurrency: n.opts.Concurrency, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	stop, err := n.bus.Hear(n.worker.Hear)
+	if err != nil {
+		return err
+	}
+	n.later(stop)
+	return nil
+}
+
+func (n *Node) model(ctx context.Context) (loop.Model, error) {
+	conf := n.opts.Model
+	if n.opts.Demo {
+		url, err := n.serve(ctx, "127.0.0.1:0", demo.Handler())
+		if err != nil {
+			return nil, fmt.Errorf("start the demo model: %w", err)
+		}
+		conf.BaseURL, conf.APIKey, conf.Model, conf.Fallback = "http://"+url+"/v1", "", demo.Model, nil
+	}
+	conf.Log = n.log
+	return llm.New(conf)
+}
+
+func (n *Node) tools() (*tools.Registry, error) {
+	set := tools.Builtins(time.Now)
+	if n.opts.Demo {
+		set = append(set, demotools.Tools(demotools.Options{Outbox: filepath.Join(cmp.Or(n.opts.Files, "data"), "outbox")})...)
+	}
+	return tools.New(tools.Config{Tools: set, Logger: n.log})
+}
+
+// serve answers HTTP requests until Close, and returns the address it listens on.
+func (n *Node) serve(ctx context.Context, address string, handler http.Handler) (string, error) {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			n.log.Error("an HTTP listener ended", "address", address, "error", err)
+		}
+	})
+	n.later(func() {
+		_ = server.Close() // what is still open is cut off: the process ends
+		served.Wait()
+	})
+	return listener.Addr().String(), nil
+}
+
+func (n *Node) startHTTP(ctx context.Context) error {
+	if n.opts.HTTP == "" {
+		return nil
+	}
+	address, err := n.serve(ctx, n.opts.HTTP, n.health())
+	if err != nil {
+		return fmt.Errorf("listen on %s (--http; empty turns it off): %w", n.opts.HTTP, err)
+	}
+	n.log.Info("serving HTTP", "address", "http://"+address, "paths", "/healthz /readyz")
+	return nil
+}
+
+// Conn is the node's connection, for others in the same process.
+func (n *Node) Conn() *nats.Conn { return n.conn }
+
+// URL is where the node's server listens: the embedded one's, or the one it is connected to.
+func (n *Node) URL() string {
+	if n.embedded != nil {
+		return n.embedded.URL()
+	}
+	return n.conn.ConnectedUrlRedacted()
+}
+
+// Bus is the node's adapter to NATS.
+func (n *Node) Bus() *bus.Bus { return n.bus }
+
+// Run takes work until ctx ends, then hands over what is in hand. It returns when the engine has stopped, or with an
+// error when the connection is closed for good.
+func (n *Node) Run(ctx context.Context) error {
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n.conn.SetClosedHandler(func(*nats.Conn) {
+		cancel(errors.New("the connection to NATS is closed for good; restart the worker"))
+	})
+	if err := n.worker.Run(work); err != nil {
+		return err
+	}
+	if ctx.Err() == nil {
+		return context.Cause(work)
+	}
+	return nil
+}
+
+// Close ends everything that Start began, in reverse order.
+func (n *Node) Close() {
+	if n.service != nil {
+		n.service.Stop()
+	}
+	if n.conn != nil {
+		n.conn.SetClosedHandler(nil)
+	}
+	for i := len(n.closers) - 1; i >= 0; i-- {
+		n.closers[i]()
+	}
+	n.closers = nil
+}

@@ -1,0 +1,30 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"ratchet/internal/bus"
+	"ratchet/internal/loop"
+)
+
+// source is a queue that is set up again when its stream or consumer was deleted behind our back.
+type source struct {
+	loop.Source
+	bus *bus.Bus
+	log *slog.Logger
+}
+
+// Fetch is that of the queue. Its error stays an error after the repair, so that the caller pauses.
+func (s source) Fetch(ctx context.Context, n int, take func(loop.Delivery)) error {
+	err := s.Source.Fetch(ctx, n, take)
+	if !errors.Is(err, bus.ErrNoConsumer) {
+		return err
+	}
+	if setupErr := s.bus.Setup(ctx); setupErr != nil {
+		return errors.Join(err, setupErr)
+	}
+	s.log.Warn("a stream or consumer was deleted behind our back and has been made again; runs in it may be lost", "error", err)
+	return err
+}
