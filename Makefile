@@ -1,0 +1,31 @@
+# The two commands of a new machine are in the README; `make test` is the second. Go and make are all it needs.
+
+GO ?= go
+BIN := build/bin
+
+.PHONY: all
+all: bin
+
+.PHONY: bin
+bin: ## the two programs, in build/bin
+	$(GO) build -o $(BIN)/ ./cmd/...
+
+.PHONY: test
+test: ## all tests, with the race detector
+	$(GO) test -race ./...
+
+.PHONY: lint
+lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types are complete
+	$(GO) vet ./...
+	$(GO) build -C toolchain/lint -o ../../$(BIN)/ honnef.co/go/tools/cmd/staticcheck mvdan.cc/gofumpt github.com/alecthomas/go-check-sumtype/cmd/go-check-sumtype
+	$(BIN)/staticcheck ./...
+	$(BIN)/go-check-sumtype ./...
+	@unformatted=$$($(BIN)/gofumpt -l cmd internal); test -z "$$unformatted" || { echo "gofumpt would change:"; echo "$$unformatted"; exit 1; }
+
+.PHONY: bench
+bench: ## the engine against the floor, and how storage grows
+	$(GO) test ./internal/loop -run '^$$' -bench 'Engine|Bytes' -benchtime 2000x
+
+.PHONY: help
+help:
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile

@@ -1,0 +1,114 @@
+package main
+
+import "time"
+
+const description = `Hands a task to the workers on NATS and follows it until its answer.
+
+Examples:
+
+    submit --local "Is it warmer in Singapore, Jakarta or Paris?"
+    submit "What is 17 plus 25?"
+    submit --detach --id order-4417 "Buy a few Microsoft shares."
+    submit reply order-4417 "200 shares."
+    submit list --status waiting
+    git diff | submit --json - | jq .
+
+submit run --help lists the flags of a submission, and --help behind any other command those of that command.
+
+The plan is shown on standard error as it progresses, and the answer alone on standard output. On a terminal, questions are asked and answered in between, and Ctrl-C asks whether to leave the run or to cancel it.
+
+Exit status: 0 answered; 1 failed, or no such run; 2 wrong usage, or a task that no worker would accept; 3 cancelled; 4 waiting for a person where no terminal is attached; 5 NATS, or a worker there, can't be reached; 130 left by Ctrl-C.`
+
+// commandLine is everything that can be said to this program.
+type commandLine struct {
+	link
+
+	Run     runCommand     `cmd:"" default:"withargs" help:"Submit a goal and follow the run (the word run may be left out)."`
+	Reply   replyCommand   `cmd:"" help:"Answer a run's open question, or tell a working run something."`
+	Approve approveCommand `cmd:"" help:"Say yes to the tool call that a run asks an approval for."`
+	Refuse  refuseCommand  `cmd:"" help:"Say no to the tool call that a run asks an approval for."`
+	Cancel  cancelCommand  `cmd:"" help:"End a run, also one that has not begun."`
+	Pause   pauseCommand   `cmd:"" help:"Stop a run after the step in hand, until it is resumed."`
+	Resume  resumeCommand  `cmd:"" help:"Let a paused run go on."`
+	Show    showCommand    `cmd:"" help:"Show a run: its plan, open question, answer."`
+	List    listCommand    `cmd:"" help:"List runs, the last changed at the end."`
+	Events  eventsCommand  `cmd:"" help:"Print the events of a run."`
+}
+
+// link says where the workers are and who speaks.
+type link struct {
+	NATS        string `name:"nats" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"NATS servers, comma separated (nats://127.0.0.1:4222)."`
+	Context     string `env:"NATS_CONTEXT" placeholder:"NAME" help:"Context of the nats command line tool, instead of --nats."`
+	InboxPrefix string `placeholder:"SUBJECT" help:"Prefix of reply subjects, where permissions demand one (_INBOX)."`
+	Prefix      string `default:"agent" placeholder:"WORD" help:"Prefix of the workers' subjects (agent)."`
+	Tenant      string `default:"default" placeholder:"ID" help:"Tenant to speak for (default)."`
+	User        string `placeholder:"ID" help:"Who you are: the user of a task, and by whom a reply or an order is."`
+}
+
+type runCommand struct {
+	Goal string `arg:"" help:"What is to be done; - reads it from standard input."`
+
+	Session  string        `placeholder:"ID" help:"Conversation that the run belongs to."`
+	ID       string        `name:"id" placeholder:"ID" help:"Id of the run (a new one). The same id again is the same run: it is followed."`
+	Strategy string        `placeholder:"NAME" help:"How the run proceeds (plan_react)."`
+	Model    string        `placeholder:"NAME" help:"Model to ask (the worker's); with --local, demo is the built-in one."`
+	Tools    []string      `placeholder:"GLOB" help:"Tools that the run may use, by name or pattern such as get_* (all)."`
+	Approve  []string      `placeholder:"GLOB" help:"Tools whose calls need a person's yes."`
+	MaxSteps int           `placeholder:"N" help:"Turns that the model may take (15)."`
+	Timeout  time.Duration `placeholder:"DURATION" help:"How long the run may work, waiting not counted (10m)."`
+	Var      []string      `sep:"none" placeholder:"NAME=VALUE" help:"Value for tools that the model never sees: JSON if it is that, else text. Can be repeated."`
+
+	Local bool   `help:"Need nothing running: start a NATS server and a worker in this process. It asks the endpoint of OPENAI_BASE_URL and OPENAI_API_KEY with the model of --model or RATCHET_MODEL; with neither set, the built-in demo model."`
+	Data  string `placeholder:"DIR" help:"With --local: keep everything in this directory (a temporary one that is removed)."`
+
+	Detach bool `help:"Do not follow: print the id of the run and end."`
+	JSON   bool `name:"json" help:"Print each event as one line of JSON on standard output."`
+	Quiet  bool `short:"q" help:"No progress on standard error."`
+}
+
+type replyCommand struct {
+	ID       string `arg:"" name:"run" help:"Id of the run."`
+	Text     string `arg:"" help:"The answer; JSON where the question has an answer schema that wants it."`
+	Question string `placeholder:"ID" help:"Id of the question, such as q1 (the open one)."`
+}
+
+type approveCommand struct {
+	ID       string `arg:"" name:"run" help:"Id of the run."`
+	Question string `placeholder:"ID" help:"Id of the question, such as q1: only this one is approved (the open one)."`
+}
+
+type refuseCommand struct {
+	ID       string `arg:"" name:"run" help:"Id of the run."`
+	Reason   string `placeholder:"TEXT" help:"Why; the model reads it."`
+	Question string `placeholder:"ID" help:"Id of the question, such as q1 (the open one)."`
+}
+
+type cancelCommand struct {
+	ID     string `arg:"" name:"run" help:"Id of the run."`
+	Reason string `placeholder:"TEXT" help:"Why."`
+}
+
+type pauseCommand struct {
+	ID string `arg:"" name:"run" help:"Id of the run."`
+}
+
+type resumeCommand struct {
+	ID string `arg:"" name:"run" help:"Id of the run."`
+}
+
+type showCommand struct {
+	ID   string `arg:"" name:"run" help:"Id of the run."`
+	JSON bool   `name:"json" help:"Print the state as one line of JSON."`
+}
+
+type listCommand struct {
+	Status string `enum:",running,waiting,paused,done,failed,cancelled" default:"" placeholder:"STATUS" help:"Only runs that are running, waiting, paused, done, failed or cancelled."`
+	JSON   bool   `name:"json" help:"Print each run as one line of JSON."`
+}
+
+type eventsCommand struct {
+	ID     string `arg:"" name:"run" help:"Id of the run."`
+	From   uint64 `default:"1" placeholder:"N" help:"Number of the first event wanted (1)."`
+	Follow bool   `short:"f" help:"Go on until the run has ended; the exit status is then that of the run."`
+	JSON   bool   `name:"json" help:"Print each event as one line of JSON, as it is stored."`
+}

@@ -1,0 +1,94 @@
+package main
+
+// Help is what --help says of a command below its one line. Each shows the command at work.
+
+// Help explains submitting.
+func (runCommand) Help() string {
+	return `Examples:
+
+    submit --local "Buy a few Microsoft shares."
+    submit --id order-4417 --session chat-9 --user u-17 "Where is my order?"
+    submit --tools "get_*" --approve buy_shares --max-steps 30 --timeout 5m "Buy shares of the best company."
+    submit --var email=ada@example.org --var limit=100 "Refund order 4417."
+    printf '200 shares.\n56.30 USD.\n' | submit --local "Buy a few Microsoft shares."
+    run=$(submit --detach "What is 17 plus 25?")
+
+With --local, questions are answered by the lines of standard input where that is no terminal.`
+}
+
+// Help explains replies.
+func (replyCommand) Help() string {
+	return `Examples:
+
+    submit reply order-4417 "200 shares."
+    submit reply order-4417 --question q2 56.30
+    submit reply order-4417 '{"outcome": "done"}'
+
+Where no question is open, a working run takes the text as a note that the model reads at its next turn.`
+}
+
+// Help explains approvals.
+func (approveCommand) Help() string {
+	return `The call is shown with its arguments as it is approved; submit show RUN shows it before.
+
+Examples:
+
+    submit approve order-4417
+    submit approve order-4417 --question q2 --user u-17`
+}
+
+// Help explains refusals.
+func (refuseCommand) Help() string {
+	return `Example:
+
+    submit refuse order-4417 --reason "too dear"`
+}
+
+// Help explains cancelling.
+func (cancelCommand) Help() string {
+	return `The model or tool call in hand is cut off. Example:
+
+    submit cancel order-4417 --reason "changed my mind"`
+}
+
+// Help explains pausing.
+func (pauseCommand) Help() string {
+	return `Example:
+
+    submit pause order-4417`
+}
+
+// Help explains resuming.
+func (resumeCommand) Help() string {
+	return `Example:
+
+    submit resume order-4417`
+}
+
+// Help explains the page of a run.
+func (showCommand) Help() string {
+	return `Examples:
+
+    submit show order-4417
+    submit show order-4417 --json | jq .plan`
+}
+
+// Help explains the list of runs.
+func (listCommand) Help() string {
+	return `Examples:
+
+    submit list
+    submit list --status waiting
+    submit list --json | jq -r .run`
+}
+
+// Help explains the events of a run.
+func (eventsCommand) Help() string {
+	return `Examples:
+
+    submit events order-4417
+    submit events order-4417 --from 8 --follow
+    submit events order-4417 --json | jq -r .type
+
+With --follow the exit status is that of the run: 0 answered, 1 failed, 3 cancelled.`
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"ratchet/internal/bus"
+	"ratchet/internal/loop"
+	"ratchet/internal/terminal"
+)
+
+// Run shows one run.
+func (c *showCommand) Run(p *program) error {
+	return p.with(func(client *bus.Client) error {
+		head, err := client.Get(p.ctx, c.ID)
+		if err != nil {
+			return p.explain(err)
+		}
+		if c.JSON {
+			return p.printJSON(head)
+		}
+		var ways []string
+		if head.Question != nil {
+			ways = p.waysToAnswer(head.Run, *head.Question)
+		}
+		width, _ := p.stdout.Dimensions()
+		for _, line := range terminal.Page(head, ways, time.Now(), width, p.stdout.Style) {
+			if err := p.print(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (p *program) printJSON(v any) error {
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		return failed("What the worker said can't be written as JSON: %v.", err)
+	}
+	return p.print(p.json(encoded))
+}
+
+// Run lists runs.
+func (c *listCommand) Run(p *program) error {
+	return p.with(func(client *bus.Client) error {
+		var rows [][]string
+		request := bus.ListRequest{Status: loop.Status(c.Status), Limit: listPage}
+		for {
+			page, err := client.List(p.ctx, request)
+			if err != nil {
+				return p.explain(err)
+			}
+			for _, r := range page.Runs {
+				if c.JSON {
+					if err := p.printJSON(r); err != nil {
+						return err
+					}
+					continue
+				}
+				rows = append(rows, []string{r.Run, string(r.Status), r.Updated.Local().Format(time.DateTime), r.Goal})
+			}
+			if page.Next == 0 || page.Next == request.After {
+				break
+			}
+			request.After = page.Next
+		}
+		return c.table(p, rows)
+	})
+}
+
+// listPage is how many runs are asked for at once: their goals have a kilobyte at most, so they fit into a message.
+const listPage = 200
+
+func (c *listCommand) table(p *program, rows [][]string) error {
+	switch {
+	case c.JSON:
+		return nil
+	case len(rows) == 0 && c.Status != "":
+		p.say("No run of tenant " + p.link.Tenant + " is " + c.Status + ".")
+		return nil
+	case len(rows) == 0:
+		p.say("There are no runs of tenant " + p.link.Tenant + `. Start one: submit "What is 17 plus 25?"`)
+		return nil
+	}
+	width := 0 // into a pipe or file, nothing is cut
+	if p.stdout.Is {
+		width, _ = p.stdout.Dimensions()
+	}
+	for _, line := range terminal.Table([]string{"RUN", "STATUS", "CHANGED", "GOAL"}, rows, width, p.stdout.Style) {
+		if err := p.print(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Run prints the events of a run.
+func (c *eventsCommand) Run(p *program) error {
+	return p.with(func(client *bus.Client) error {
+		if _, err := client.Get(p.ctx, c.ID); err != nil && !soon(err, c.Follow) {
+			return p.explain(err)
+		}
+		if c.Follow {
+			return c.follow(p, client)
+		}
+		return c.print(p, client)
+	})
+}
+
+// soon reports whether an error says only that the run's state is being written, which does not hinder a follower.
+func soon(err error, follow bool) bool {
+	var api *bus.APIError
+	return follow && errors.As(err, &api) && api.Code == 503
+}
+
+// print prints the events there are by now.
+func (c *eventsCommand) print(p *program, client *bus.Client) error {
+	request := bus.EventsRequest{Run: c.ID, From: c.From}
+	for {
+		page, err := client.Events(p.ctx, request)
+		if err != nil {
+			return p.explain(err)
+		}
+		for _, raw := range page.Events {
+			if err := c.one(p, raw); err != nil {
+				return err
+			}
+		}
+		if !page.More {
+			return nil
+		}
+		request.After = page.Next
+	}
+}
+
+// one prints an event as it is stored. One of a type that this program does not know has no readable form.
+func (c *eventsCommand) one(p *program, raw json.RawMessage) error {
+	if c.JSON {
+		return p.print(p.json(raw))
+	}
+	event, err := loop.DecodeEvent(raw)
+	if errors.Is(err, loop.ErrNewer) {
+		return p.print("      an event that this program is too old to show; --json prints it")
+	} else if err != nil {
+		return failed("The worker sent what is no event: %v.", err)
+	}
+	return p.print(terminal.EventLine(event))
+}
+
+// follow prints events until the run's end, and makes its outcome the exit code.
+func (c *eventsCommand) follow(p *program, client *bus.Client) error {
+	ctx, stop := signal.NotifyContext(p.ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	var last loop.Event
+	err := client.Follow(ctx, c.ID, 1, func(e loop.Event) error {
+		last = e // also of events that are not wanted: the last may be among them
+		switch {
+		case e.N < c.From:
+			return nil
+		case !c.JSON:
+			return p.print(terminal.EventLine(e))
+		}
+		encoded, err := e.Encode()
+		if err != nil {
+			return failed("Event %d of run %s can't be written as JSON: %v.", e.N, c.ID, err)
+		}
+		return p.print(p.json(encoded))
+	})
+	var known problem
+	switch {
+	case ctx.Err() != nil:
+		return problem{codeInterrupted, ""}
+	case errors.As(err, &known):
+		return known
+	case err != nil:
+		return p.explain(err)
+	}
+	switch last.Data.(type) { // the events have told it: no word more
+	case loop.Failed:
+		return problem{codeFailed, ""}
+	case loop.Cancelled:
+		return problem{codeCancelled, ""}
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
+	"ratchet/internal/bus"
+	"ratchet/internal/llm"
+	"ratchet/internal/node"
+)
+
+// Exit statuses.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// flags are the worker's; kong fills them from arguments and environment.
+type flags struct {
+	NATS        string `name:"nats" env:"NATS_URL" default:"nats://127.0.0.1:4222" help:"URL of the NATS server, or several, comma separated."`
+	Context     string `env:"NATS_CONTEXT" help:"Context of the nats command line tool to connect with."`
+	InboxPrefix string `help:"Prefix of reply subjects, where the user's permissions want one."`
+	Creds       string `help:"Credentials file of the NATS user." type:"existingfile"`
+	TLSCA       string `name:"tls-ca" help:"Certificates to trust." type:"existingfile"`
+	TLSCert     string `name:"tls-cert" help:"Client certificate." type:"existingfile"`
+	TLSKey      string `name:"tls-key" help:"Key of the client certificate." type:"existingfile"`
+
+	Embedded bool   `help:"Run nats-server with JetStream in this process, instead of connecting to one."`
+	Listen   string `default:"127.0.0.1:4222" help:"Address that the embedded server listens on."`
+	Data     string `env:"RATCHET_DATA" default:"data" help:"Directory of the embedded server's store and of what sample tools write."`
+	Sync     string `default:"always" help:"When the embedded server syncs to disk: always, or an interval such as 2m, which can lose acknowledged messages in a power failure."`
+
+	Prefix   string `default:"agent" help:"Prefix of all subjects, streams and buckets."`
+	Replicas int    `default:"0" help:"Replicas of streams and buckets: 1, 3 or 5. 0 leaves existing ones as they are and makes new ones with 1."`
+
+	Concurrency int           `default:"64" help:"Runs driven at once."`
+	Lease       time.Duration `default:"10s" help:"How long a run stays with a worker that gives no sign of life."`
+	Grace       time.Duration `default:"20s" help:"Time that steps in hand get after SIGTERM before the runs are handed over."`
+	Keep        time.Duration `default:"168h" help:"How long a finished run is kept."`
+
+	Model         string   `env:"RATCHET_MODEL" default:"gpt-4o-mini" help:"Model for tasks that name none; demo is the built-in offline model, with sample tools."`
+	FallbackModel []string `help:"Models to try in this order when a model fails for good."`
+	NoLLMHeaders  bool     `name:"no-llm-headers" help:"Do not send the headers X-Ratchet-Run and X-Ratchet-Purpose to the model."`
+
+	HTTP      string `name:"http" default:"127.0.0.1:8080" help:"Address of /healthz and /readyz; empty turns it off."`
+	LogFormat string `enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal, else json."`
+	LogLevel  string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+}
+
+const description = `Takes tasks from NATS JetStream and drives agent runs, one validated step at a time.
+
+Any number of workers share the queues; kill one at any moment and another goes on. The model is any OpenAI-compatible
+endpoint: OPENAI_API_KEY is its key and OPENAI_BASE_URL its address, up to and including the version (default
+https://api.openai.com/v1).
+
+Examples:
+
+  worker --embedded --model demo                    everything in one process, offline, nothing to set up
+  OPENAI_API_KEY=… worker --nats nats://nats:4222   with your server and the default model`
+
+// run is the program. It returns the exit status.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	var f flags
+	exited := -1
+	parser, err := kong.New(&f, kong.Name("worker"), kong.Description(description), kong.Writers(stdout, stderr),
+		kong.UsageOnError(), kong.Exit(func(code int) { exited = code }))
+	if err != nil {
+		fmt.Fprintln(stderr, "worker:", err)
+		return exitUsage
+	}
+	if _, err := parser.Parse(args); err != nil && exited < 0 {
+		fmt.Fprintf(stderr, "worker: %v\nworker --help lists what can be set.\n", err)
+		return exitUsage
+	}
+	if exited >= 0 {
+		return exited
+	}
+	opts, err := f.options(getenv("OPENAI_BASE_URL"), getenv("OPENAI_API_KEY"), stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "worker:", err)
+		return exitUsage
+	}
+	return work(ctx, opts, stderr)
+}
+
+// work runs a node until a signal. A second signal ends the process at once.
+func work(ctx context.Context, opts node.Options, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	n, err := node.Start(ctx, opts)
+	if err != nil {
+		if ctx.Err() != nil {
+			return exitOK
+		}
+		fmt.Fprintln(stderr, "worker: can't start:", err)
+		return exitError
+	}
+	defer n.Close()
+	opts.Log.Info("taking tasks", "prefix", n.Bus().Prefix(), "concurrency", opts.Concurrency, "nats", n.URL())
+	go func() {
+		<-ctx.Done()
+		stop() // the default handling: the next signal ends the process
+	}()
+	err = n.Run(ctx)
+	if err != nil {
+		opts.Log.Error("the worker has ended", "error", err)
+		return exitError
+	}
+	opts.Log.Info("stopped; runs that were in hand go on elsewhere, or here at the next start")
+	return exitOK
+}
+
+func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, error) {
+	log := f.logger(stderr)
+	o := node.Options{
+		Connect: bus.ConnectOptions{
+			URL: f.NATS, Context: f.Context, InboxPrefix: f.InboxPrefix, Creds: f.Creds, CA: f.TLSCA, Cert: f.TLSCert, Key: f.TLSKey,
+		},
+		Prefix: f.Prefix, Replicas: f.Replicas, Concurrency: f.Concurrency, Lease: f.Lease, Grace: f.Grace, Keep: f.Keep,
+		Model: llm.Config{
+			BaseURL: baseURL, APIKey: apiKey, Model: f.Model, Fallback: f.FallbackModel, NoHeaders: f.NoLLMHeaders,
+		},
+		Demo: f.Model == "demo", Files: f.Data, HTTP: f.HTTP, Log: log,
+	}
+	if !o.Demo && apiKey == "" && baseURL == "" {
+		return o, errors.New("no model: set OPENAI_API_KEY (and OPENAI_BASE_URL for an endpoint other than OpenAI's), or use " +
+			"--model demo for the built-in offline model")
+	}
+	if f.Concurrency < 1 {
+		return o, fmt.Errorf("--concurrency %d: at least one run must be driven at once", f.Concurrency)
+	}
+	if !f.Embedded {
+		return o, nil
+	}
+	host, port, err := net.SplitHostPort(f.Listen)
+	if err != nil {
+		return o, fmt.Errorf("--listen %s: give a host and a port, such as 127.0.0.1:4222", f.Listen)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil || number < -1 || number > 65535 {
+		return o, fmt.Errorf("--listen %s: the port is no number from 0 to 65535", f.Listen)
+	}
+	if number == 0 {
+		number = -1 // as elsewhere: any free port
+	}
+	o.Embedded = &bus.EmbeddedOptions{Dir: filepath.Join(f.Data, "nats"), Host: host, Port: number, Sync: f.Sync, Log: log}
+	return o, nil
+}
+
+func (f flags) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
+		level = slog.LevelInfo // kong has checked the value
+	}
+	options := &slog.HandlerOptions{Level: level}
+	file, isFile := w.(*os.File)
+	text := f.LogFormat == "text" || (f.LogFormat == "auto" && isFile && term.IsTerminal(int(file.Fd())))
+	if text {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}
