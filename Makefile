@@ -14,6 +14,12 @@ bin: ## the two programs, in build/bin
 test: ## all tests, with the race detector
 	$(GO) test -race ./...
 
+.PHONY: npm
+npm: ## the real peers that tests talk to, from the npm registry
+	npm ci --prefix internal/llm/testdata/npm --ignore-scripts --no-audit --no-fund
+	npm ci --prefix internal/tools/testdata/npm --ignore-scripts --no-audit --no-fund
+	npm ci --prefix examples/node-tool --ignore-scripts --no-audit --no-fund
+
 .PHONY: lint
 lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types are complete
 	$(GO) vet ./...

@@ -172,6 +172,22 @@ func refused(err error) bool {
 	return errors.As(err, &api)
 }
 
+// Codes of JetStream errors that blame the message alone.
+const (
+	codeMessageTooLarge = 10054
+	codeHeaderTooLarge  = 10097
+)
+
+// forGood marks an error that says that the message can never be stored.
+func forGood(err error) error {
+	var api *jetstream.APIError
+	tooLarge := errors.As(err, &api) && (api.ErrorCode == codeMessageTooLarge || api.ErrorCode == codeHeaderTooLarge)
+	if tooLarge || errors.Is(err, nats.ErrMaxPayload) {
+		return fmt.Errorf("%w: %w", loop.ErrRefused, err)
+	}
+	return err
+}
+
 // bounded gives a context that has no deadline one.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {

@@ -32,7 +32,7 @@ func (b *Bus) Append(ctx context.Context, e loop.Event, expected uint64) (uint64
 	}
 	if len(body) > MaxEvent {
 		return 0, fmt.Errorf("append %s event %d of %s: it has %d bytes, more than the %d an event may have; shorten it or "+
-			"put the large part into a blob", e.Type(), e.N, e.RunID, len(body), MaxEvent)
+			"put the large part into a blob: %w", e.Type(), e.N, e.RunID, len(body), MaxEvent, loop.ErrRefused)
 	}
 	ack, err := b.js.PublishMsg(ctx, &nats.Msg{
 		Subject: b.names.event(e.RunID, e.Road()),
@@ -48,7 +48,7 @@ func (b *Bus) Append(ctx context.Context, e loop.Event, expected uint64) (uint64
 		return ack.Sequence, nil
 	}
 	if refused(err) && !isConflict(err) {
-		return 0, fmt.Errorf("append %s event %d of %s: %w", e.Type(), e.N, e.RunID, err)
+		return 0, fmt.Errorf("append %s event %d of %s: %w", e.Type(), e.N, e.RunID, forGood(err))
 	}
 	return b.resolve(ctx, e, body, expected, err)
 }
@@ -66,7 +66,7 @@ func (b *Bus) resolve(ctx context.Context, e loop.Event, body []byte, expected u
 		return 0, fmt.Errorf("append %s event %d of %s after %d: %w", e.Type(), e.N, e.RunID, expected, loop.ErrConflict)
 	default:
 		return 0, fmt.Errorf("append %s event %d of %s: nobody knows whether it was stored: %w",
-			e.Type(), e.N, e.RunID, b.explain(cause))
+			e.Type(), e.N, e.RunID, b.explain(forGood(cause)))
 	}
 }
 

@@ -77,13 +77,12 @@ func (c *Client) attempt(ctx context.Context, req request, out *pieces) (loop.Mo
 	}
 	ctx, stop := c.limit(ctx, ex, req.stream)
 	defer stop()
-	ctx = context.WithValue(ctx, exchangeKey{}, ex)
 	var resp openai.ChatCompletionResponse
 	var err error
 	if req.stream {
-		resp, err = c.stream(ctx, req.chat, out)
+		resp, err = c.stream(ctx, ex, req.chat, out)
 	} else {
-		resp, err = c.api.CreateChatCompletion(ctx, req.chat)
+		resp, err = c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, ex), req.chat)
 	}
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errAttemptTimeout) {

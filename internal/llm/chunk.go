@@ -10,7 +10,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 )
 
-// chunkMender turns the events of one stream into chunks as the API has them, and keeps what their sequence means.
+// chunkMender turns the events of one stream into pieces as the API has them, and keeps what their sequence means.
 type chunkMender struct {
 	any    bool // a choice came
 	finish string
@@ -36,17 +36,17 @@ type wireDelta struct {
 	Error        json.RawMessage `json:"error"`
 }
 
-// mend reads an event. The chunk is nil where there is nothing for the reader in it.
-func (m *chunkMender) mend(e event) (*openai.ChatCompletionStreamResponse, *failure) {
+// mend reads an event. The piece is empty where there is nothing for the reader in it.
+func (m *chunkMender) mend(e event) (piece openai.ChatCompletionStreamChoiceDelta, f *failure) {
 	var in wireResponse
 	if err := json.Unmarshal(e.data, &in); err != nil {
-		return nil, &failure{cause: CauseTransport, passing: true, said: "a piece of the stream can't be read: " + quote(string(e.data))}
+		return piece, &failure{cause: CauseTransport, passing: true, said: "a piece of the stream can't be read: " + quote(string(e.data))}
 	}
 	switch {
 	case present(in.Error):
-		return nil, embedded(in.Error)
+		return piece, embedded(in.Error)
 	case e.failed:
-		return nil, embedded(e.data)
+		return piece, embedded(e.data)
 	}
 	if u := usage(in.Usage); u.PromptTokens+u.CompletionTokens > 0 {
 		m.usage = u // some count in every chunk: the last is the sum
@@ -56,20 +56,20 @@ func (m *chunkMender) mend(e event) (*openai.ChatCompletionStreamResponse, *fail
 	}
 	var choices []wireDelta
 	if present(in.Choices) && json.Unmarshal(in.Choices, &choices) != nil {
-		return nil, &failure{cause: CauseEndpointNotOpenAI, said: "choices in the stream is not a list: " + quote(string(e.data))}
+		return piece, &failure{cause: CauseEndpointNotOpenAI, said: "choices in the stream is not a list: " + quote(string(e.data))}
 	}
 	for _, c := range choices {
 		if number(c.Index) == 0 {
 			return m.choice(c)
 		}
 	}
-	return nil, nil
+	return piece, nil
 }
 
-func (m *chunkMender) choice(c wireDelta) (*openai.ChatCompletionStreamResponse, *failure) {
+func (m *chunkMender) choice(c wireDelta) (delta openai.ChatCompletionStreamChoiceDelta, f *failure) {
 	reason := text(c.FinishReason)
 	if reason == "error" || present(c.Error) {
-		return nil, embedded(c.Error)
+		return delta, embedded(c.Error)
 	}
 	m.any = true
 	raw := c.Delta
@@ -78,12 +78,12 @@ func (m *chunkMender) choice(c wireDelta) (*openai.ChatCompletionStreamResponse,
 	}
 	var d wireMessage
 	if present(raw) && json.Unmarshal(raw, &d) != nil {
-		return nil, &failure{cause: CauseTransport, passing: true, said: "a piece of the stream can't be read: " + quote(string(raw))}
+		return delta, &failure{cause: CauseTransport, passing: true, said: "a piece of the stream can't be read: " + quote(string(raw))}
 	}
 	if !present(c.Delta) && present(c.Message) && m.size > 0 {
 		d = wireMessage{} // at the end some repeat what came in pieces
 	}
-	delta := openai.ChatCompletionStreamChoiceDelta{Refusal: text(d.Refusal)}
+	delta.Refusal = text(d.Refusal)
 	if len(d.Content) > 0 && d.Content[0] == '"' {
 		delta.Content = m.text.read(d.Content)
 	} else {
@@ -93,33 +93,24 @@ func (m *chunkMender) choice(c wireDelta) (*openai.ChatCompletionStreamResponse,
 	m.size += len(delta.Content) + len(delta.Refusal)
 	delta.ToolCalls = m.toolCalls(d.ToolCalls)
 	if m.size > maxStreamText {
-		return nil, &failure{cause: CauseOutputTruncated, said: fmt.Sprintf("the reply is larger than %d KiB and was not read further", maxStreamText>>10)}
+		return delta, &failure{cause: CauseOutputTruncated, said: fmt.Sprintf("the reply is larger than %d KiB and was not read further", maxStreamText>>10)}
 	}
 	if reason != "" && reason != "null" {
 		m.finish = finish(reason)
 	}
-	if delta.Content == "" && delta.Refusal == "" && len(delta.ToolCalls) == 0 {
-		return nil, nil
-	}
-	return chunkOf(delta), nil
+	return delta, nil
 }
 
-func chunkOf(delta openai.ChatCompletionStreamChoiceDelta) *openai.ChatCompletionStreamResponse {
-	return &openai.ChatCompletionStreamResponse{Choices: []openai.ChatCompletionStreamChoice{{Delta: delta}}}
-}
-
-// last is the chunk at the end of a complete reply: how it ended, what it cost, and what was kept for a piece to follow.
-func (m *chunkMender) last() openai.ChatCompletionStreamResponse {
-	chunk := *chunkOf(openai.ChatCompletionStreamChoiceDelta{Content: m.text.rest()})
+// rest is what was kept of the pieces for one to follow.
+func (m *chunkMender) rest() openai.ChatCompletionStreamChoiceDelta {
+	delta := openai.ChatCompletionStreamChoiceDelta{Content: m.text.rest()}
 	for i := range m.calls {
 		if rest := m.calls[i].arguments.rest(); rest != "" {
 			piece := openai.ToolCall{Index: &i, Type: openai.ToolTypeFunction, Function: openai.FunctionCall{Arguments: rest}}
-			chunk.Choices[0].Delta.ToolCalls = append(chunk.Choices[0].Delta.ToolCalls, piece)
+			delta.ToolCalls = append(delta.ToolCalls, piece)
 		}
 	}
-	chunk.Choices[0].FinishReason = openai.FinishReason(m.finish)
-	chunk.Model, chunk.Usage = m.model, &m.usage
-	return chunk
+	return delta
 }
 
 // toolCalls numbers the pieces of tool calls by the call that they belong to.

@@ -182,20 +182,34 @@ func TestAdaptsToRefusals(t *testing.T) {
 		gone    string // a member that the second body lacks
 		has     string // text that the second body has
 	}{
-		{name: "temperature", refusal: refusal("Unsupported value: 'temperature' does not support 0.2 with this model.", "temperature"),
-			options: opts("temperature", "0.2"), gone: "temperature"},
-		{name: "reasoning effort", refusal: refusal("Unrecognized request argument supplied: reasoning_effort", ""),
-			options: opts("reasoning_effort", `"low"`), gone: "reasoning_effort"},
-		{name: "stop", refusal: refusal("Unsupported parameter: 'stop' is not supported with this model.", "stop"),
-			stop: []string{"PAUSE"}, gone: "stop"},
-		{name: "old server", refusal: refusal("body.max_completion_tokens: Extra inputs are not permitted", ""),
-			options: opts("max_completion_tokens", "9"), gone: "max_completion_tokens", has: `"max_tokens":9`},
-		{name: "json mode", refusal: refusal("'json_object' is not supported by this model", "response_format"),
-			json: true, gone: "response_format"},
-		{name: "developer", refusal: refusal("Unsupported value: 'messages[0].role' does not support 'system' with this model.", "messages[0].role"),
-			has: `"role":"developer"`},
-		{name: "no system role", refusal: refusal("System role not supported", ""),
-			has: `[{"role":"user","content":"Reply with JSON.\n\nHello"}]`},
+		{
+			name: "temperature", refusal: refusal("Unsupported value: 'temperature' does not support 0.2 with this model.", "temperature"),
+			options: opts("temperature", "0.2"), gone: "temperature",
+		},
+		{
+			name: "reasoning effort", refusal: refusal("Unrecognized request argument supplied: reasoning_effort", ""),
+			options: opts("reasoning_effort", `"low"`), gone: "reasoning_effort",
+		},
+		{
+			name: "stop", refusal: refusal("Unsupported parameter: 'stop' is not supported with this model.", "stop"),
+			stop: []string{"PAUSE"}, gone: "stop",
+		},
+		{
+			name: "old server", refusal: refusal("body.max_completion_tokens: Extra inputs are not permitted", ""),
+			options: opts("max_completion_tokens", "9"), gone: "max_completion_tokens", has: `"max_tokens":9`,
+		},
+		{
+			name: "json mode", refusal: refusal("'json_object' is not supported by this model", "response_format"),
+			json: true, gone: "response_format",
+		},
+		{
+			name: "developer", refusal: refusal("Unsupported value: 'messages[0].role' does not support 'system' with this model.", "messages[0].role"),
+			has: `"role":"developer"`,
+		},
+		{
+			name: "no system role", refusal: refusal("System role not supported", ""),
+			has: `[{"role":"user","content":"Reply with JSON.\n\nHello"}]`,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -400,6 +414,8 @@ func TestConfigErrorsNameTheSetting(t *testing.T) {
 		{llm.Config{APIKey: "k", Model: " m"}, "--model"},
 		{llm.Config{APIKey: "k", Fallback: []string{""}}, "--fallback-model"},
 		{llm.Config{APIKey: "k", Timeout: -1}, "timeout"},
+		{llm.Config{APIKey: "k", TokensPerMinute: -1}, "tokens per minute"},
+		{llm.Config{APIKey: "k", Prices: map[string]llm.Price{"big": {PromptPerMillion: -1}}}, `"big"`},
 	}
 	for _, test := range tests {
 		if _, err := llm.New(test.conf); err == nil || !strings.Contains(err.Error(), test.name) {

@@ -80,41 +80,37 @@ func (c *Client) limit(ctx context.Context, ex *exchange, stream bool) (context.
 }
 
 // stream asks for a reply in pieces, hands them on and joins them.
-func (c *Client) stream(ctx context.Context, req openai.ChatCompletionRequest, out *pieces) (openai.ChatCompletionResponse, error) {
-	none := openai.ChatCompletionResponse{}
-	from, err := c.api.CreateChatCompletionStream(ctx, req)
+func (c *Client) stream(ctx context.Context, ex *exchange, req openai.ChatCompletionRequest, out *pieces) (openai.ChatCompletionResponse, error) {
+	from, err := c.api.CreateChatCompletionStream(context.WithValue(ctx, exchangeKey{}, ex), req)
 	if err != nil {
-		return none, err
+		return openai.ChatCompletionResponse{}, err
 	}
 	defer from.Close()
+	if ex.stream == nil {
+		return ex.whole, nil
+	}
 	var text, refusal strings.Builder
 	var calls []openai.ToolCall
-	var resp openai.ChatCompletionResponse
-	var finish openai.FinishReason
 	for {
-		chunk, err := from.Recv()
+		piece, err := ex.stream.next()
 		if errors.Is(err, io.EOF) {
-			break // after a complete reply only: see streamBody
+			break // after a complete reply only
 		}
 		if err != nil {
-			return none, err
+			return openai.ChatCompletionResponse{}, err
 		}
-		choice := chunk.Choices[0]
-		text.WriteString(choice.Delta.Content)
-		refusal.WriteString(choice.Delta.Refusal)
-		calls = joinCalls(calls, choice.Delta.ToolCalls)
-		if chunk.Usage != nil {
-			resp.Model, resp.Usage, finish = chunk.Model, *chunk.Usage, choice.FinishReason
-		}
-		out.add(choice.Delta.Content)
+		text.WriteString(piece.Content)
+		refusal.WriteString(piece.Refusal)
+		calls = joinCalls(calls, piece.ToolCalls)
+		out.add(piece.Content)
 	}
-	resp.Choices = []openai.ChatCompletionChoice{{
-		FinishReason: finish,
+	chunks := &ex.stream.chunks
+	return openai.ChatCompletionResponse{Model: chunks.model, Usage: chunks.usage, Choices: []openai.ChatCompletionChoice{{
+		FinishReason: openai.FinishReason(chunks.finish),
 		Message: openai.ChatCompletionMessage{
 			Role: openai.ChatMessageRoleAssistant, Content: text.String(), Refusal: refusal.String(), ToolCalls: calls,
 		},
-	}}
-	return resp, nil
+	}}}, nil
 }
 
 // joinCalls adds pieces of tool calls, which say by their index which call they belong to, to the calls so far.

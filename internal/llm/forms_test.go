@@ -56,14 +56,24 @@ func TestFormOfTheReply(t *testing.T) {
 		want    []string // of the requests of two calls
 	}{
 		{"taken", []llmtest.Reply{good, good}, []string{"json_schema", "json_schema"}},
-		{"no schemas", []llmtest.Reply{refusal("This response_format type is unavailable now", ""), good, good},
-			[]string{"json_schema", "json_object, schema in the prompt", "json_object, schema in the prompt"}},
-		{"no schemas, in other words", []llmtest.Reply{refusal("Invalid value: 'json_schema'. Supported values are: 'text' and 'json_object'.", "response_format.type"), good, good},
-			[]string{"json_schema", "json_object, schema in the prompt", "json_object, schema in the prompt"}},
-		{"nothing of the kind", []llmtest.Reply{
-			refusal("Unsupported parameter: 'response_format' is not supported with this model", "response_format"),
-			refusal("Unsupported parameter: 'response_format' is not supported with this model", "response_format"), good, good},
-			[]string{"json_schema", "json_object, schema in the prompt", "plain, schema in the prompt", "plain, schema in the prompt"}},
+		{
+			"no schemas",
+			[]llmtest.Reply{refusal("This response_format type is unavailable now", ""), good, good},
+			[]string{"json_schema", "json_object, schema in the prompt", "json_object, schema in the prompt"},
+		},
+		{
+			"no schemas, in other words",
+			[]llmtest.Reply{refusal("Invalid value: 'json_schema'. Supported values are: 'text' and 'json_object'.", "response_format.type"), good, good},
+			[]string{"json_schema", "json_object, schema in the prompt", "json_object, schema in the prompt"},
+		},
+		{
+			"nothing of the kind",
+			[]llmtest.Reply{
+				refusal("Unsupported parameter: 'response_format' is not supported with this model", "response_format"),
+				refusal("Unsupported parameter: 'response_format' is not supported with this model", "response_format"), good, good,
+			},
+			[]string{"json_schema", "json_object, schema in the prompt", "plain, schema in the prompt", "plain, schema in the prompt"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

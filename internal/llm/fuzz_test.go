@@ -62,7 +62,7 @@ func FuzzResponse(f *testing.F) {
 }
 
 // FuzzStream: whatever comes as a stream, in reads of whatever size, becomes a failure that helps, or pieces that
-// go-openai reads and that end.
+// are the reply.
 func FuzzStream(f *testing.F) {
 	files, err := filepath.Glob("testdata/corpus/*.json")
 	if err != nil {
@@ -85,6 +85,10 @@ func FuzzStream(f *testing.F) {
 			f.Add(in.Body)
 		}
 	}
+	f.Add("data: {\"choices\":[{\"delta\":{\"content\":\"a\\ud83d\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"\\ude42\"},\"finish_reason\":\"stop\"}]}\n\n")
+	f.Add("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}},{\"index\":7,\"function\":{\"arguments\":{}}}]}}]}\rdata: [DONE]\r")
+	f.Add("event: error\ndata: {\"code\":\ndata: 429}\n\nerror: {}\n\n{\"error\":{}}\n")
+	f.Add("{\"choices\":[{\"message\":{\"content\":\"whole\"}}]}")
 	f.Fuzz(func(t *testing.T, body string) {
 		whole, err := readStream(strings.NewReader(body))
 		slow, slowErr := readStream(iotest.OneByteReader(strings.NewReader(body)))
@@ -105,13 +109,16 @@ func readStream(body io.Reader) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx := context.WithValue(context.Background(), exchangeKey{}, &exchange{alive: func(phase) {}})
-	resp, err := c.stream(ctx, openai.ChatCompletionRequest{Model: "m"}, &out)
+	ex := &exchange{alive: func(phase) {}}
+	resp, err := c.stream(context.Background(), ex, openai.ChatCompletionRequest{Model: "m"}, &out)
 	if err != nil {
 		return "", err
 	}
-	if got := resp.Choices[0].Message.Content; got != out.text.String() {
+	if got := resp.Choices[0].Message.Content; ex.stream != nil && got != out.text.String() {
 		return "", fmt.Errorf("the pieces are %q, the reply is %q", out.text.String(), got)
+	}
+	if ex.stream == nil {
+		return resp.Choices[0].Message.Content, nil
 	}
 	return out.text.String(), nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -327,33 +328,86 @@ func TestLimitsPerMinute(t *testing.T) {
 
 // Those who are sent away are told to come back one after the other, not all at the same time.
 func TestSentAwayOneByOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := &bucketServer{rate: 1e6, burst: 1e6}
-		listener, stop := serveInMemory(server)
-		defer stop()
-		transport := &http.Transport{DialContext: listener.Dial}
-		defer transport.CloseIdleConnections()
-		client, err := llm.New(llm.Config{BaseURL: "http://model/v1", Transport: transport, RequestsPerMinute: 60})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var mu sync.Mutex
-		back := map[time.Duration]int{}
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				_, err := client.Complete(t.Context(), stepRequest())
-				var me *loop.ModelError
-				if errors.As(err, &me) {
-					mu.Lock()
-					defer mu.Unlock()
-					back[me.After.Round(time.Second)]++
+	for name, limit := range map[string]func(*llm.Config){
+		"by the configured limit": func(c *llm.Config) { c.RequestsPerMinute = 60 },
+		"by the learnt rate": func(c *llm.Config) {
+			c.Pace = &llm.LocalPace{}
+			c.Pace.Hold(t.Context(), "http://model/v1 m", time.Now().Add(time.Second))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				listener, stop := serveInMemory(&bucketServer{rate: 1e6, burst: 1e6})
+				defer stop()
+				transport := &http.Transport{DialContext: listener.Dial}
+				defer transport.CloseIdleConnections()
+				conf := llm.Config{BaseURL: "http://model/v1", Transport: transport}
+				limit(&conf)
+				client, err := llm.New(conf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var mu sync.Mutex
+				var sent int
+				back := map[time.Duration]bool{}
+				var all sync.WaitGroup
+				for range 20 {
+					all.Go(func() {
+						_, err := client.Complete(t.Context(), stepRequest())
+						var me *loop.ModelError
+						if errors.As(err, &me) {
+							mu.Lock()
+							defer mu.Unlock()
+							sent++
+							back[me.After.Round(time.Second)] = true
+						}
+					})
+				}
+				all.Wait()
+				if sent < 10 || len(back) != sent {
+					t.Errorf("%d were told to come back at %d different times, want many and as many", sent, len(back))
 				}
 			})
+		})
+	}
+}
+
+// When a hold ends, the workers that it kept back do not return together.
+func TestReturnFromAHoldIsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers = 60
+		began := time.Now()
+		end := began.Add(2 * time.Second)
+		var mu sync.Mutex
+		arrived := map[time.Duration]int{}
+		pace := &llm.LocalPace{}
+		pace.Hold(t.Context(), "http://model/v1 m", end)
+		var all sync.WaitGroup
+		for range workers {
+			client, err := llm.New(llm.Config{
+				BaseURL: "http://model/v1", Pace: pace,
+				Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					arrived[time.Since(end).Truncate(200*time.Millisecond)]++
+					return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(completionBody))}, nil
+				}),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() { untilAnswered(t, client) })
 		}
 		all.Wait()
-		if len(back) != 14 { // one at once, five within the patience of 5s
-			t.Errorf("told to come back %v, want 14 different times", back)
+		total := 0
+		for at, n := range arrived {
+			total += n
+			if at < 0 || n > workers/3 {
+				t.Errorf("%d of %d arrived %v after the hold's end", n, workers, at)
+			}
+		}
+		if total != workers {
+			t.Errorf("%d requests, want %d", total, workers)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 // Bounds of a streamed response. One word of text travels in a few hundred bytes of JSON, hence the factor.
 const (
 	maxStreamText  = maxBody      // bytes of text and tool calls together
-	maxStreamBytes = 64 * maxBody // bytes on the wire, comments included
+	maxStreamBytes = 32 * maxBody // bytes on the wire, comments included
 	maxStreamLine  = maxBody      // bytes of one line
 )
 
@@ -45,84 +45,59 @@ func looksStreamed(h http.Header, body *bufio.Reader) bool {
 	}
 }
 
-// streamBody is the body of a streamed response in the form that go-openai reads without fault. go-openai by itself
+// replyStream reads a streamed reply. go-openai makes the request and closes the response, but its reader is not used: it
 // takes the end of a broken connection for the end of the reply, gives up at an empty data line and after 300 comments,
-// loses the status of an error, and refuses a chunk for one field it does not need. So the events are read here, and each
-// is written anew as a clean one. Read ends with [io.EOF] after a complete reply only: one with a finish reason or the
-// [DONE] mark. All else is a *failure, however cleanly the connection was closed.
-type streamBody struct {
+// loses the status of an error, and refuses a chunk for one field it does not need.
+type replyStream struct {
 	events eventReader
 	chunks chunkMender
-	closer io.Closer
 	alive  func(phase) // called for each event
 	hide   func(*failure) *failure
-
-	out  bytes.Buffer // mended and not read yet
-	done bool         // [DONE] came
-	err  error        // how it ended, for when out is empty
+	done   bool // [DONE] came
+	ended  bool
 }
 
-func (s *streamBody) Read(p []byte) (int, error) {
-	for s.out.Len() == 0 {
-		if s.err != nil {
-			return 0, s.err
+// next returns the next piece of the reply that has something in it. The error is [io.EOF] at the end of a complete reply,
+// which has a finish reason or the [DONE] mark; everything else is a *failure, however cleanly the connection was closed.
+func (s *replyStream) next() (openai.ChatCompletionStreamChoiceDelta, error) {
+	for !s.ended {
+		e, err := s.events.next()
+		switch {
+		case err != nil && (s.done || s.chunks.finish != ""):
+			s.ended = true
+			if !s.chunks.any {
+				return none(&failure{cause: CauseServerError, passing: true, said: "the stream has no reply in it"})
+			}
+			return s.chunks.rest(), nil
+		case err != nil:
+			return none(s.hide(s.brokenOff(err)))
+		case e.done:
+			// The last bytes of the response are read too, so that the connection can be used again.
+			s.done = true
+			s.alive(phaseOver)
+		case !s.done:
+			d, f := s.chunks.mend(e)
+			if f != nil && s.chunks.finish == "" { // later on it does not make the reply incomplete
+				return none(s.hide(f))
+			}
+			if s.chunks.finish == "" {
+				s.alive(phaseReply)
+			} else {
+				s.alive(phaseEpilogue)
+			}
+			if d.Content != "" || d.Refusal != "" || len(d.ToolCalls) > 0 {
+				return d, nil
+			}
 		}
-		s.next()
 	}
-	return s.out.Read(p)
+	return none(io.EOF)
 }
 
-func (s *streamBody) Close() error { return s.closer.Close() }
-
-// next reads one event.
-func (s *streamBody) next() {
-	e, err := s.events.next()
-	switch {
-	case err != nil && (s.done || s.chunks.finish != ""):
-		s.end()
-	case err != nil:
-		s.fail(s.brokenOff(err))
-	case e.done:
-		// The last bytes of the response are read too, so that the connection can be used again.
-		s.done = true
-		s.alive(phaseOver)
-	case s.done:
-	default:
-		s.piece(e)
-	}
+func none(err error) (openai.ChatCompletionStreamChoiceDelta, error) {
+	return openai.ChatCompletionStreamChoiceDelta{}, err
 }
 
-func (s *streamBody) piece(e event) {
-	chunk, f := s.chunks.mend(e)
-	if f != nil {
-		if s.chunks.finish == "" {
-			s.fail(f)
-		}
-		return // what goes wrong after the reply's end does not make it incomplete
-	}
-	if s.chunks.finish == "" {
-		s.alive(phaseReply)
-	} else {
-		s.alive(phaseEpilogue)
-	}
-	if chunk != nil {
-		s.write(*chunk)
-	}
-}
-
-func (s *streamBody) end() {
-	if !s.chunks.any {
-		s.fail(&failure{cause: CauseServerError, passing: true, said: "the stream has no reply in it"})
-		return
-	}
-	s.write(s.chunks.last())
-	s.out.WriteString("data: [DONE]\n\n")
-	s.err = io.EOF
-}
-
-func (s *streamBody) fail(f *failure) { s.err = s.hide(f) }
-
-func (s *streamBody) brokenOff(err error) *failure {
+func (s *replyStream) brokenOff(err error) *failure {
 	var f *failure
 	switch {
 	case errors.As(err, &f):
@@ -134,35 +109,6 @@ func (s *streamBody) brokenOff(err error) *failure {
 		}
 	}
 	return classifyTransport(fmt.Errorf("the stream broke off after %d bytes of the reply: %w", s.chunks.size, err))
-}
-
-func (s *streamBody) write(chunk openai.ChatCompletionStreamResponse) {
-	s.out.Write(encodeChunk(chunk))
-}
-
-func encodeChunk(chunk openai.ChatCompletionStreamResponse) []byte {
-	data, err := json.Marshal(chunk)
-	if err != nil {
-		panic(err) // strings and numbers, which were cleaned
-	}
-	return fmt.Appendf(nil, "data: %s\n\n", data)
-}
-
-// streamOf is the stream of a reply that came as a whole although it was asked for as a stream.
-func streamOf(r openai.ChatCompletionResponse) []byte {
-	choice := r.Choices[0]
-	calls := choice.Message.ToolCalls
-	for i := range calls {
-		calls[i].Index = &i
-	}
-	chunk := encodeChunk(openai.ChatCompletionStreamResponse{
-		Model: r.Model, Usage: &r.Usage,
-		Choices: []openai.ChatCompletionStreamChoice{{
-			Delta:        openai.ChatCompletionStreamChoiceDelta{Content: choice.Message.Content, Refusal: choice.Message.Refusal, ToolCalls: calls},
-			FinishReason: choice.FinishReason,
-		}},
-	})
-	return append(chunk, "data: [DONE]\n\n"...)
 }
 
 // event is one server-sent event with data.

@@ -89,20 +89,32 @@ func TestOddStreams(t *testing.T) {
 		name, body, text string
 		calls            []loop.NativeCall
 	}{
-		{name: "pair of surrogates in two pieces", text: "a🙂b",
-			body: delta(`{"content":"a\ud83d"}`) + delta(`{"content":"\ude42b"}`) + stopChunk},
-		{name: "bytes of a character in two pieces", text: "é!",
-			body: delta("{\"content\":\"\xc3\"}") + delta("{\"content\":\"\xa9!\"}") + stopChunk},
+		{
+			name: "pair of surrogates in two pieces", text: "a🙂b",
+			body: delta(`{"content":"a\ud83d"}`) + delta(`{"content":"\ude42b"}`) + stopChunk,
+		},
+		{
+			name: "bytes of a character in two pieces", text: "é!",
+			body: delta("{\"content\":\"\xc3\"}") + delta("{\"content\":\"\xa9!\"}") + stopChunk,
+		},
 		{name: "half a pair at the end", text: "a\ufffd", body: delta(`{"content":"a\ud83d"}`) + stopChunk},
-		{name: "a backslash before what looks like half a pair", text: `\ud83d!`,
-			body: delta(`{"content":"\\ud83d"}`) + delta(`{"content":"!"}`) + stopChunk},
-		{name: "carriage returns alone", text: "ab",
-			body: strings.ReplaceAll(chunk("a")+chunk("b")+stopChunk, "\n", "\r")},
-		{name: "no empty lines between events", text: "ab",
-			body: strings.ReplaceAll(chunk("a")+chunk("b")+stopChunk, "\n\n", "\n")},
+		{
+			name: "a backslash before what looks like half a pair", text: `\ud83d!`,
+			body: delta(`{"content":"\\ud83d"}`) + delta(`{"content":"!"}`) + stopChunk,
+		},
+		{
+			name: "carriage returns alone", text: "ab",
+			body: strings.ReplaceAll(chunk("a")+chunk("b")+stopChunk, "\n", "\r"),
+		},
+		{
+			name: "no empty lines between events", text: "ab",
+			body: strings.ReplaceAll(chunk("a")+chunk("b")+stopChunk, "\n\n", "\n"),
+		},
 		{name: "no line break at the end", text: "a", body: strings.TrimSpace(chunk("a") + stopChunk)},
-		{name: "data on several lines", text: "a b",
-			body: "data: {\"choices\":[{\"delta\":\ndata:  {\"content\":\"a b\"}}\ndata: ]}\n\n" + stopChunk},
+		{
+			name: "data on several lines", text: "a b",
+			body: "data: {\"choices\":[{\"delta\":\ndata:  {\"content\":\"a b\"}}\ndata: ]}\n\n" + stopChunk,
+		},
 		{name: "no space after data", text: "a", body: strings.ReplaceAll(chunk("a")+stopChunk, "data: ", "data:")},
 		{name: "byte order mark", text: "a", body: "\ufeff" + chunk("a") + stopChunk},
 		{name: "thousands of comments", text: "a", body: many + chunk("a") + many + stopChunk},
@@ -110,30 +122,44 @@ func TestOddStreams(t *testing.T) {
 		{name: "an error after the end", text: "a", body: chunk("a") + stopChunk + "data: {\"error\":{\"code\":500}}\n\n"},
 		{name: "garbage after the end", text: "a", body: chunk("a") + "data: [DONE]\n\nnonsense\n\ndata: {\n\n" + chunk("b")},
 		{name: "text after the finish reason", text: "ab", body: chunk("a") + stopChunk + chunk("b") + "data: [DONE]\n\n"},
-		{name: "empty and unknown chunks", text: "a",
+		{
+			name: "empty and unknown chunks", text: "a",
 			body: "data: {}\n\ndata:\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\nid: 7\nretry: 10\n" + chunk("a") +
-				"data: {\"choices\":[],\"prompt_filter_results\":[]}\n\ndata: {\"choices\":null}\n\n" + stopChunk},
+				"data: {\"choices\":[],\"prompt_filter_results\":[]}\n\ndata: {\"choices\":null}\n\n" + stopChunk,
+		},
 		{name: "another choice", text: "a", body: chunk("a") + "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"other\"}}]}\n\n" + stopChunk},
-		{name: "content in parts", text: "ab",
-			body: delta(`{"content":[{"type":"thinking","thinking":[]},{"type":"text","text":"a"}]}`) + delta(`{"content":[{"type":"text","text":"b"}]}`) + stopChunk},
+		{
+			name: "content in parts", text: "ab",
+			body: delta(`{"content":[{"type":"thinking","thinking":[]},{"type":"text","text":"a"}]}`) + delta(`{"content":[{"type":"text","text":"b"}]}`) + stopChunk,
+		},
 		{name: "reasoning is not text", text: "a", body: delta(`{"reasoning_content":"hm","content":null}`) + chunk("a") + stopChunk},
 		{name: "a whole message", text: "all", body: "data: {\"choices\":[{\"message\":{\"content\":\"all\"},\"finish_reason\":\"stop\"}]}\n\n"},
-		{name: "a whole message after its pieces", text: "all",
-			body: chunk("a") + chunk("ll") + "data: {\"choices\":[{\"message\":{\"content\":\"all\"},\"finish_reason\":\"stop\"}]}\n\n"},
+		{
+			name: "a whole message after its pieces", text: "all",
+			body: chunk("a") + chunk("ll") + "data: {\"choices\":[{\"message\":{\"content\":\"all\"},\"finish_reason\":\"stop\"}]}\n\n",
+		},
 		{name: "only empty text", text: "", body: delta(`{"role":"assistant","content":""}`) + stopChunk},
 		{name: "a web page's content type", text: "a", body: " \n" + chunk("a") + stopChunk},
-		{name: "calls in pieces", calls: []loop.NativeCall{{ID: "c1", Name: "search", Arguments: json.RawMessage(`{"q":"a"}`)}, {ID: "c2", Name: "now", Arguments: json.RawMessage(`{}`)}},
+		{
+			name: "calls in pieces", calls: []loop.NativeCall{{ID: "c1", Name: "search", Arguments: json.RawMessage(`{"q":"a"}`)}, {ID: "c2", Name: "now", Arguments: json.RawMessage(`{}`)}},
 			body: call(`{"index":0,"id":"c1","type":"function","function":{"name":"search","arguments":""}}`) +
 				call(`{"index":0,"function":{"arguments":"{\"q\":"}}`) + call(`{"index":0,"id":"","function":{"arguments":"\"a\"}"}}`) +
-				call(`{"index":1,"id":"c2","function":{"name":"now","arguments":"{}"}}`) + stopChunk},
-		{name: "calls under the same index", calls: []loop.NativeCall{{ID: "a", Name: "f", Arguments: json.RawMessage(`{}`)}, {ID: "b", Name: "f", Arguments: json.RawMessage(`{}`)}},
-			body: call(`{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}},{"index":0,"id":"b","function":{"name":"f","arguments":"{}"}}`) + stopChunk},
-		{name: "a new id with each piece, the name repeated", calls: []loop.NativeCall{{ID: "a", Name: "f", Arguments: json.RawMessage(`{"x":1}`)}},
+				call(`{"index":1,"id":"c2","function":{"name":"now","arguments":"{}"}}`) + stopChunk,
+		},
+		{
+			name: "calls under the same index", calls: []loop.NativeCall{{ID: "a", Name: "f", Arguments: json.RawMessage(`{}`)}, {ID: "b", Name: "f", Arguments: json.RawMessage(`{}`)}},
+			body: call(`{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}},{"index":0,"id":"b","function":{"name":"f","arguments":"{}"}}`) + stopChunk,
+		},
+		{
+			name: "a new id with each piece, the name repeated", calls: []loop.NativeCall{{ID: "a", Name: "f", Arguments: json.RawMessage(`{"x":1}`)}},
 			body: call(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\""}}`) + call(`{"index":0,"id":"b","function":{"arguments":":"}}`) +
-				call(`{"index":0,"id":"a","function":{"name":"f","arguments":"1}"}}`) + stopChunk},
-		{name: "calls without an index", calls: []loop.NativeCall{{ID: "a", Name: "f", Arguments: json.RawMessage(`{"x":"🙂"}`)}, {ID: "b", Name: "g", Arguments: json.RawMessage(`{"y":2}`)}},
+				call(`{"index":0,"id":"a","function":{"name":"f","arguments":"1}"}}`) + stopChunk,
+		},
+		{
+			name: "calls without an index", calls: []loop.NativeCall{{ID: "a", Name: "f", Arguments: json.RawMessage(`{"x":"🙂"}`)}, {ID: "b", Name: "g", Arguments: json.RawMessage(`{"y":2}`)}},
 			body: call(`{"id":"a","function":{"name":"f","arguments":"{\"x\":\"\ud83d"}}`) + call(`{"function":{"arguments":"\ude42\"}"}}`) +
-				call(`{"id":"b","function":{"name":"g","arguments":{"y":2}}}`) + stopChunk},
+				call(`{"id":"b","function":{"name":"g","arguments":{"y":2}}}`) + stopChunk,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -435,6 +461,7 @@ func TestCancelInAStream(t *testing.T) {
 func TestWhatIsShownIsTheReply(t *testing.T) {
 	whole := `{"choices":[{"message":{"content":"in one piece"},"finish_reason":"stop"}]}`
 	refused := llmtest.Raw(400, `{"error":{"message":"max_tokens is too large"}}`)
+	half := llmtest.Raw(200, chunk("Twice up"))
 	tests := []struct {
 		name    string
 		replies []llmtest.Reply
@@ -443,12 +470,13 @@ func TestWhatIsShownIsTheReply(t *testing.T) {
 		{"whole", []llmtest.Reply{llmtest.Raw(200, whole)}, "in one piece"},
 		{"cut, and longer the second time", []llmtest.Reply{{Text: "Once upon", Finish: "length"}, {Text: "Once upon a time"}}, "Once upon a time"},
 		{"cut, and the higher limit is refused", []llmtest.Reply{{Text: "Once upon", Finish: "length"}, refused}, "Once upon"},
+		{"cut, and then broken every time", []llmtest.Reply{{Text: "Once upon", Finish: "length"}, half, half, half, half, half}, "Once upon"},
 		{"calls that nobody offered", []llmtest.Reply{{Calls: []llmtest.Call{{ID: "c", Name: "f", Arguments: "{}"}}}}, `{"tool_calls":[{"name":"f","arguments":"{}"}]}`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			server := llmtest.Server(t, llmtest.Replies(test.replies...))
-			client, _ := newClient(t, server, nil)
+			client, _ := newClient(t, server, func(c *llm.Config) { c.Patience = time.Minute })
 			p := &pieces{}
 			r := stepRequest()
 			r.Tokens = p.add

@@ -21,6 +21,10 @@ type exchange struct {
 	extras []byte      // members for the end of the body's JSON object, each with a comma before it
 	header http.Header // in addition to go-openai's
 	alive  func(phase) // set where the request asks for a stream: called for each event of it
+
+	// What came where the request asks for a stream: a stream, or else a whole reply.
+	stream *replyStream
+	whole  openai.ChatCompletionResponse
 }
 
 // phase says how far a stream has come.
@@ -35,7 +39,7 @@ const (
 type exchangeKey struct{}
 
 // transport stands between go-openai and the network. It completes requests, and what it lets through of the responses
-// is always a chat completion with at least one choice, or a stream of one (stream.go); everything else is a *failure. Redirects are failures too: a
+// is always a chat completion with at least one choice, or a stream (stream.go); everything else is a *failure. Redirects are failures too: a
 // followed one would become a GET and lose the prompt.
 type transport struct {
 	next   http.RoundTripper
@@ -57,7 +61,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	streamed := ex != nil && ex.alive != nil
 	from := bufio.NewReader(resp.Body)
 	if streamed && resp.StatusCode/100 == 2 && looksStreamed(resp.Header, from) {
-		resp.Body = &streamBody{events: eventReader{r: from}, closer: resp.Body, alive: ex.alive, hide: t.hide}
+		ex.stream = &replyStream{events: eventReader{r: from}, alive: ex.alive, hide: t.hide}
 		return resp, nil
 	}
 	defer resp.Body.Close()
@@ -71,7 +75,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	mended := encode(completion)
 	if streamed {
-		mended = streamOf(completion)
+		ex.whole = completion
 	}
 	resp.StatusCode, resp.Status = http.StatusOK, "200 OK"
 	resp.Body = io.NopCloser(bytes.NewReader(mended))

@@ -86,11 +86,20 @@ type OutcomeReply struct {
 // outcomeSchema is the answer_schema of an escalation about a call.
 const outcomeSchema = `{"type":"object","required":["outcome"],"properties":{"outcome":{"enum":["done","not_done","give_up"]},"result":{}}}`
 
-// settled folds what a person says about a call with an unknown outcome. What they say reaches the model with the
-// strategy's observation of the reply; only giving up needs the engine.
-func (s *State) settled(_ *Question, d Reply) {
+// settled folds what a person says about a call with an unknown outcome. The words reach the model with the strategy's
+// observation of the reply; a result counts like that of any other call.
+func (s *State) settled(q *Question, d Reply) {
 	var o OutcomeReply
-	if json.Unmarshal(d.Value, &o) == nil && o.Outcome == "give_up" {
+	if json.Unmarshal(d.Value, &o) != nil {
+		return
+	}
+	switch o.Outcome {
+	case "done":
+		if s.Results == nil {
+			s.Results = map[string]json.RawMessage{}
+		}
+		s.Results[q.Call] = orNull(o.Result)
+	case "give_up":
 		s.end(Cancelled{Reason: "given up by a person after a call whose outcome is unknown", By: d.By})
 	}
 }

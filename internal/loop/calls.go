@@ -68,8 +68,8 @@ func (dr *drive) launch(c OpenCall, inv Invocation) error {
 	var moment time.Time
 	e, err := dr.commitEvent(func(s *State) Data {
 		open := s.call(c.Call)
-		if s.Ending != nil || open == nil || open.Started && !open.Overdue {
-			return nil
+		if s.Ending != nil || open == nil || !open.sameStart(c) {
+			return nil // ended, or started by another worker meanwhile: what is known of it does not count any more
 		}
 		moment = time.Now()
 		return Started{Call: c.Call}
@@ -80,9 +80,17 @@ func (dr *drive) launch(c OpenCall, inv Invocation) error {
 	if time.Since(moment) > dr.w.Lease || dr.lease.age() > dr.w.Lease {
 		return errLeaseLost
 	}
+	if dr.state.Ending != nil || dr.state.call(c.Call) == nil {
+		return nil // events that followed ours have ended the run
+	}
 	dr.sending[c.Call] = true
 	dr.flights.start(dr.ctx, RunCall{c}.Key(), func(ctx context.Context) landing { return dr.send(ctx, c, inv) })
 	return nil
+}
+
+// sameStart reports whether the call has been started as often as it had when other was looked at.
+func (c *OpenCall) sameStart(other OpenCall) bool {
+	return c.Started == other.Started && c.StartedAt.Equal(other.StartedAt) && c.Overdue == other.Overdue
 }
 
 // send calls the tool. It runs in a flight and must not touch the drive's state.
@@ -99,8 +107,13 @@ func (dr *drive) send(ctx context.Context, c OpenCall, inv Invocation) landing {
 		}
 	}
 	return func(dr *drive) error {
-		if out.Status == ObservedCancelled {
+		switch out.Status {
+		case ObservedCancelled:
 			return dr.cutOff()
+		case ObservedUnknown:
+			delete(dr.sending, c.Call) // as after a crash: it is started, and has to be reconciled
+			return nil
+		case ObservedOK, ObservedError, ObservedSkipped:
 		}
 		return dr.observeWith(c, out, took, blob)
 	}

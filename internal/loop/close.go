@@ -45,11 +45,7 @@ func (dr *drive) logEnd() {
 
 // unschedule removes what may still be armed, except the expiry.
 func (dr *drive) unschedule(ctx context.Context) error {
-	names := dr.state.Schedules
-	if len(names) > 0 {
-		names = append(slices.Clone(names), "again-"+string(TimeoutQuestion), "again-"+string(TimeoutWait))
-	}
-	for _, name := range names {
+	for _, name := range dr.state.Schedules {
 		if err := dr.w.Wakes.Unschedule(ctx, dr.id, name); err != nil {
 			return fmt.Errorf("remove schedule %s of %s: %w", name, dr.id, err)
 		}

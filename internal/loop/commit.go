@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -33,8 +34,13 @@ func (dr *drive) commitEvent(build func(*State) Data) (Event, error) {
 		if dr.ctx.Err() != nil {
 			return Event{}, context.Cause(dr.ctx)
 		}
+		if errors.Is(err, ErrRefused) {
+			return Event{}, fmt.Errorf("store event %d of %s: %w", e.N, dr.id, err)
+		}
 		if !errors.Is(err, ErrConflict) {
-			dr.log.Warn("an event could not be stored; the journal is read before another try", "event", e.Type(), "error", err)
+			if failures%10 == 0 {
+				dr.log.Warn("an event could not be stored; the journal is read before another try", "event", e.Type(), "error", err)
+			}
 			pause(dr.ctx, failures)
 		}
 		// After any error the picture of the run is a guess: whether the event is stored is for the journal to say.
@@ -114,8 +120,13 @@ func (dr *drive) commitScheduled(name func(n uint64) string, at func() time.Time
 		switch {
 		case errors.Is(err, errStepAside):
 			return dr.wakeAfterLoss(n)
-		case err != nil || e.N > 0:
+		case err != nil:
 			return err
+		case e.N > 0:
+			dr.armed[name(n)] = true
+			return nil
+		case slices.Contains(dr.state.Schedules, name(n)):
+			continue // another worker's event n needs a schedule of this very name
 		}
 		if err := dr.w.Wakes.Unschedule(dr.ctx, dr.id, name(n)); err != nil {
 			dr.log.Debug("a schedule that is not needed stays until it fires", "error", err)

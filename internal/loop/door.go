@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -44,7 +45,7 @@ func (w *Worker) answerDoor(ctx context.Context, d Delivery) {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return // the lease ends and another worker takes it
-	case err != nil && d.Attempt >= doorTries && !isOutage(err):
+	case err != nil && d.Attempt >= doorTries && isPoison(err):
 		log.Error("a message failed too often and is put aside as a dead letter", "error", err, "deliveries", d.Attempt)
 		v = verdict{status: OutcomeInvalid, message: err.Error(), bury: "failed"}
 	case err != nil:
@@ -80,10 +81,18 @@ func backoff(attempt uint64) time.Duration {
 	return min(500*time.Millisecond<<min(attempt-1, 10), 30*time.Second)
 }
 
-// ErrOutage marks errors that say nothing about the message: the store can't be reached.
-var ErrOutage = errors.New("the store can't be reached")
+// errStored says that a message's event is in the journal and its wake-up is not out yet: such a message is delivered
+// again until it is.
+var errStored = errors.New("the event is stored")
 
-func isOutage(err error) bool { return errors.Is(err, ErrOutage) || errors.Is(err, ErrNewer) }
+// isPoison reports whether it is the message that fails, and not the store, which may be full, denied or out of reach.
+// What the store can't take now stays in the queue.
+func isPoison(err error) bool {
+	if errors.Is(err, errStored) {
+		return false
+	}
+	return errors.Is(err, ErrRefused) || errors.Is(err, errPanic) || isGap(err)
+}
 
 func (w *Worker) decide(ctx context.Context, d Delivery) (v verdict, err error) {
 	defer recovered(&err)
@@ -123,7 +132,7 @@ func (w *Worker) acceptTask(ctx context.Context, d Delivery) (verdict, error) {
 	if problem == nil {
 		specs, missing := w.Tools.Offer(task.Tools)
 		if len(missing) == 0 {
-			return w.begin(ctx, d, id, Accepted{
+			return w.begin(ctx, d, id, task.Metadata, Accepted{
 				Task: task, Tools: offered(specs, task), Prompt: strategies[task.Strategy].prompt(), RedriveOf: redriveOf,
 			})
 		}
@@ -135,7 +144,7 @@ func (w *Worker) acceptTask(ctx context.Context, d Delivery) (verdict, error) {
 	if !ValidID(task.ID) {
 		return invalid(problem.Error()), nil
 	}
-	v, err := w.begin(ctx, d, id, Failed{Reason: FailInvalidTask, Message: problem.Error()})
+	v, err := w.begin(ctx, d, id, task.Metadata, Failed{Reason: FailInvalidTask, Message: problem.Error()})
 	if err == nil {
 		v = invalid(problem.Error())
 	}
@@ -147,15 +156,28 @@ func (w *Worker) toolNames() string {
 	return strings.Join(NewToolbox(specs).Names(), ", ")
 }
 
+// Headers of a task that is published again from a dead letter.
+const (
+	headerRedrive   = "Ratchet-Redrive"    // how often it was
+	headerRedriveOf = "Ratchet-Redrive-Of" // the id of its first run, for a task that names none
+)
+
 // redrive gives a task that was a dead letter its new id, and returns the old one.
-func redrive(t *Task, d Delivery) string {
-	k := d.Header["Ratchet-Redrive"]
-	if len(k) == 0 || !ValidID(t.ID+"-r"+k[0]) {
+func redrive(t *Task, d Delivery) (of string) {
+	k := d.Header[headerRedrive]
+	if len(k) == 0 {
 		return ""
 	}
-	of := t.ID
-	t.ID += "-r" + k[0]
-	return of
+	of = t.ID
+	if first := d.Header[headerRedriveOf]; len(first) > 0 && t.ID == d.DefaultID && ValidID(first[0]) {
+		of = first[0]
+	}
+	suffix := "-r" + k[0]
+	if id := of[:min(len(of), max(64-len(suffix), 0))] + suffix; ValidID(id) {
+		t.ID = id
+		return of
+	}
+	return ""
 }
 
 func offered(specs []ToolSpec, t Task) []OfferedTool {
@@ -167,11 +189,11 @@ func offered(specs []ToolSpec, t Task) []OfferedTool {
 }
 
 // begin appends a run's first event. Where the run exists already it is the same run: nothing starts twice.
-func (w *Worker) begin(ctx context.Context, d Delivery, id RunID, first Data) (verdict, error) {
+func (w *Worker) begin(ctx context.Context, d Delivery, id RunID, metadata json.RawMessage, first Data) (verdict, error) {
 	e := w.event(id, 1, first)
 	e.Cause = d.cause()
-	if a, ok := first.(Accepted); ok && string(a.Task.Metadata) != "null" {
-		e.Metadata = a.Task.Metadata
+	if usable := (Task{Metadata: metadata}); usable.validateExtras() == nil && string(metadata) != "null" {
+		e.Metadata = metadata
 	}
 	seq, err := w.Journal.Append(ctx, e, 0)
 	if errors.Is(err, ErrConflict) {
@@ -181,7 +203,14 @@ func (w *Worker) begin(ctx context.Context, d Delivery, id RunID, first Data) (v
 		return verdict{}, fmt.Errorf("store the first event of %s: %w", id, err)
 	}
 	e.Seq = seq
-	return verdict{status: OutcomeAccepted}, w.wakeFor(ctx, e)
+	return verdict{status: OutcomeAccepted}, stored(w.wakeFor(ctx, e, loaded{}))
+}
+
+func stored(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errStored, err)
 }
 
 // meet handles a task whose run exists already.
@@ -196,17 +225,17 @@ func (w *Worker) meet(ctx context.Context, d Delivery, id RunID) (verdict, error
 	v := verdict{status: OutcomeDuplicate, message: "a task with this id was accepted before"}
 	if e := l.causedBy(d); e != nil {
 		v = verdict{status: OutcomeAccepted}
-		return v, w.wakeFor(ctx, *e)
+		return v, stored(w.wakeFor(ctx, *e, l))
 	}
 	return v, w.wakeUnclosed(ctx, l)
 }
 
 // wakeFor publishes the wake-up for an event. Its key is the event's, so that a repeat is stored once; the sequence is
 // part of it because the id of an expired run may be used again. The first event is shown in the run's state as well, so
-// that a run can be seen and found before a worker has a slot for it.
-func (w *Worker) wakeFor(ctx context.Context, e Event) error {
+// that a run can be seen and found before a worker has a slot for it; l is the run before, as far as it was loaded.
+func (w *Worker) wakeFor(ctx context.Context, e Event, l loaded) error {
 	wake := Wake{Seq: e.Seq}
-	if e.N == 1 {
+	if e.N == 1 && l.head.V == 0 {
 		var err error
 		if wake, err = w.show(ctx, e); err != nil {
 			return err
@@ -222,6 +251,10 @@ func (w *Worker) wakeFor(ctx context.Context, e Event) error {
 func (w *Worker) show(ctx context.Context, e Event) (Wake, error) {
 	wake := Wake{Seq: e.Seq}
 	state := Step(State{RunID: e.RunID}, e)
+	// Runs of a session take their turns in the order in which they were accepted.
+	if _, _, err := w.enter(ctx, e.RunID, state.Task.Session, state.Trail); err != nil {
+		return wake, err
+	}
 	h := ViewOf(&state)
 	h.Claim = Claim{N: e.N, Resting: true}
 	revision, err := w.Heads.Save(ctx, h, 0)
@@ -302,7 +335,7 @@ func (w *Worker) turn(ctx context.Context, d Delivery, judge func(*State) (Data,
 			return verdict{}, err
 		}
 		if e := l.causedBy(d); e != nil {
-			return verdict{status: OutcomeAccepted}, w.wakeIfTurned(ctx, l, *e)
+			return verdict{status: OutcomeAccepted}, stored(w.wakeIfTurned(ctx, l, *e))
 		}
 		data, v := judge(&l.state)
 		if data == nil {
@@ -319,7 +352,7 @@ func (w *Worker) turn(ctx context.Context, d Delivery, judge func(*State) (Data,
 		}
 		e.Seq = seq
 		l.events = append(l.events, e)
-		return v, w.wakeIfTurned(ctx, l, e)
+		return v, stored(w.wakeIfTurned(ctx, l, e))
 	}
 }
 
@@ -334,7 +367,7 @@ func (w *Worker) wakeIfTurned(ctx context.Context, l loaded, e Event) error {
 	if owedBefore || len(after.Owed()) == 0 {
 		return nil
 	}
-	return w.wakeFor(ctx, e)
+	return w.wakeFor(ctx, e, l)
 }
 
 // event makes an event of this worker, to be appended.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -37,6 +38,7 @@ type drive struct {
 
 	flights flights
 	sending map[string]bool // once calls that this drive has sent and not observed
+	armed   map[string]bool // schedules that this drive has published for its events
 	lost    int             // tokens that a call cut off by a crash may have cost, not yet journaled
 }
 
@@ -66,6 +68,7 @@ func (w *Worker) take(taking, work context.Context, d Delivery) {
 	dr := &drive{
 		w: w, d: d, id: d.RunID, log: log, lease: newLease(d.Settler), ctx: ctx, cut: cut, stop: taking.Done(),
 		nudged: make(chan struct{}, 1), flights: newFlights(), sending: map[string]bool{},
+		armed: map[string]bool{},
 	}
 	w.settle(dr, dr.guarded())
 }
@@ -75,6 +78,11 @@ func (dr *drive) guarded() (err error) {
 	defer func() {
 		dr.w.release(dr)
 		dr.flights.cut()
+		if land := dr.flights.arrived(saveKey); land != nil {
+			if saveErr := land(dr); err == nil { // the hand-over needs the revision of the last write
+				err = saveErr
+			}
+		}
 	}()
 	defer recovered(&err)
 	if owned, err := dr.claim(); err != nil || !owned {
@@ -121,7 +129,7 @@ func (w *Worker) settle(dr *drive, err error) {
 func (w *Worker) handOver(dr *drive, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(dr.ctx), w.Lease/2)
 	defer cancel()
-	if dr.revision > 0 {
+	if dr.revision > 0 && !dr.head.Closed {
 		h := dr.head
 		if dr.state.N > 0 {
 			h = dr.view()
@@ -172,7 +180,8 @@ func (dr *drive) run() error {
 		if dr.state.Ended != nil {
 			return dr.close()
 		}
-		progress, err := dr.perform(dr.duties(fresh))
+		duties := dr.duties(fresh)
+		progress, err := dr.perform(duties)
 		if err != nil {
 			return err
 		}
@@ -181,7 +190,7 @@ func (dr *drive) run() error {
 			continue
 		}
 		if dr.flights.empty() {
-			if len(dr.state.Owed()) > 0 {
+			if len(duties) > 0 {
 				return errHandOver // the worker is stopping
 			}
 			return dr.park()
@@ -227,12 +236,7 @@ func (dr *drive) await() error {
 		dr.peek()
 		return nil
 	case <-timeUp:
-		return dr.commit(func(s *State) Data {
-			if s.Ending != nil {
-				return nil
-			}
-			return Timeout{What: TimeoutRun}
-		})
+		return dr.commit(timeUpIfRunning)
 	case <-dr.ctx.Done():
 		return context.Cause(dr.ctx)
 	}
@@ -264,33 +268,35 @@ func (dr *drive) timeLeft() (left time.Duration, bounded bool) {
 // overdue records deadlines that have passed by this worker's clock, before anything else is done.
 func (dr *drive) overdue() error {
 	if left, bounded := dr.timeLeft(); bounded && left == 0 && len(dr.state.Owed()) > 0 {
-		if err := dr.commit(func(s *State) Data {
-			if s.Ending != nil || s.Ended != nil {
-				return nil
-			}
-			return Timeout{What: TimeoutRun}
-		}); err != nil {
+		if err := dr.commit(timeUpIfRunning); err != nil {
 			return err
 		}
 	}
 	for {
-		at, what, ok := dr.state.Deadline()
-		if !ok || dr.w.Now().Before(at) {
+		open := dr.state.Deadlines()
+		if len(open) == 0 || dr.w.Now().Before(open[0].At) {
 			return nil
 		}
-		before := dr.state.N
+		passed, before := open[0], dr.state.N
 		if err := dr.commit(func(s *State) Data {
-			if _, still, ok := s.Deadline(); !ok || still != what {
+			if !slices.Contains(s.Deadlines(), passed) {
 				return nil
 			}
-			return what
+			return passed.Timeout
 		}); err != nil {
 			return err
 		}
 		if dr.state.N == before {
-			return fmt.Errorf("the deadline of %s at %s can't be recorded", dr.id, at)
+			return fmt.Errorf("the deadline of %s at %s can't be recorded", dr.id, passed.At)
 		}
 	}
+}
+
+func timeUpIfRunning(s *State) Data {
+	if s.Ending != nil || s.Ended != nil {
+		return nil
+	}
+	return Timeout{What: TimeoutRun}
 }
 
 // peek looks into the journal for the order that was published, which its door is about to append.

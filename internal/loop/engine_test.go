@@ -3,6 +3,7 @@ package loop_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -22,7 +23,14 @@ import (
 	demotools "ratchet/internal/tools/demo"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Parallel tests here wait for leases, not for a processor.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // rig is a real server with as many workers as a test starts, over one scripted model.
 type rig struct {
@@ -137,10 +145,10 @@ func (r *rig) events(id string) []loop.Event {
 // again and again.
 func (r *rig) eventually(what string, check func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !check() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within 20 s", what)
+			r.t.Fatalf("%s: not within a minute", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

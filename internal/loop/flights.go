@@ -64,7 +64,7 @@ func (f *flights) start(ctx context.Context, key string, fly func(context.Contex
 func safely(ctx context.Context, key string, fly func(context.Context) landing) (land landing) {
 	defer func() {
 		if p := recover(); p != nil {
-			err := fmt.Errorf("panic in %s: %v\n%s", key, p, debug.Stack())
+			err := fmt.Errorf("%w in %s: %v\n%s", errPanic, key, p, debug.Stack())
 			land = func(*drive) error { return err }
 		}
 	}()
@@ -87,6 +87,18 @@ func (f *flights) take() []landing {
 		}
 	}
 	return landings
+}
+
+// arrived returns what came of a flight that has landed and was not taken; nil where it is under way or was taken.
+func (f *flights) arrived(key string) landing {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range *f.back {
+		if a.key == key && !a.from.aborted {
+			return a.land
+		}
+	}
+	return nil
 }
 
 func (f *flights) has(key string) bool { _, ok := f.active[key]; return ok }

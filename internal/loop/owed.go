@@ -199,7 +199,7 @@ func (s *State) escalation() Duty {
 	return Put{ID: id, Question: Question{
 		Question: id, Kind: KindEscalation, AnswerSchema: []byte(outcomeSchema),
 		Call: s.Escalate.Call, Tool: s.Escalate.Tool, Arguments: s.Escalate.Arguments,
-		Text: "A worker stopped while a call of " + s.Escalate.Tool + " was on its way. It must not be repeated blindly, and " +
+		Text: "A call of " + s.Escalate.Tool + " was sent and no answer to it came back. It must not be repeated blindly, and " +
 			"nobody can tell whether it took effect. Please look, then say done (with the result, if there is one), not_done, " +
 			"or give_up.",
 	}}

@@ -201,6 +201,16 @@ func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
 		}
 		return addLost(strategies[s.Task.Strategy].judge(s, dr.tools, reply), dr.lost)
 	})
+	if errors.Is(err, ErrRefused) {
+		// Within the bounds of a reply, but not of an event: escapes can make text longer.
+		err = dr.commit(func(s *State) Data {
+			if !owes(s, d) {
+				return nil
+			}
+			made := Made{Model: reply.Model, Usage: &reply.Usage, MS: reply.MS, Seen: reply.Seen}
+			return addLost(s.rejection("The message is too long to be recorded. Send a shorter one.", reply, made), dr.lost)
+		})
+	}
 	if err == nil {
 		dr.lost = 0
 	}

@@ -103,15 +103,21 @@ const repeatsAllowed = 3
 // leadsNowhere finds a call that has given the same result too often already: the correction for the model and the
 // call's fingerprint, empty where there is none.
 func (s *State) leadsNowhere(calls []plan.Call) (problem, print string) {
-	if s.mostRepeats < repeatsAllowed {
+	if s.mostRepeats < repeatsAllowed && len(calls) <= repeatsAllowed {
 		return "", ""
 	}
+	inMessage := map[string]int{}
 	for _, c := range calls {
 		print := fingerprint(c.Name, c.Arguments)
-		if r := s.repeats[print]; r.count >= repeatsAllowed {
+		inMessage[print]++
+		switch count := s.repeats[print].count; {
+		case count >= repeatsAllowed:
 			return fmt.Sprintf("The call of %s with these arguments has given the same result %d times, so it was not run again. "+
 				"Send update_plan with another way to the goal, or with this step blocked and the reason as its result. "+
-				"Return exactly one JSON object and nothing else.", c.Name, r.count), print
+				"Return exactly one JSON object and nothing else.", c.Name, count), print
+		case count+inMessage[print] > repeatsAllowed:
+			return fmt.Sprintf("The message asks for the same call of %s with the same arguments again and again; ask for it once. "+
+				"Return exactly one JSON object and nothing else.", c.Name), ""
 		}
 	}
 	return "", ""

@@ -87,8 +87,7 @@ func (dr *drive) save(h Head) error {
 		stored, revision, loadErr := dr.w.Heads.Load(dr.ctx, dr.id)
 		switch {
 		case errors.Is(loadErr, ErrNotFound):
-			dr.revision = 0
-			return err
+			return dr.gone(err)
 		case loadErr != nil:
 			return fmt.Errorf("%w, and then: %w", err, loadErr)
 		case sameWrite(stored, h):
@@ -101,6 +100,20 @@ func (dr *drive) save(h Head) error {
 			return err
 		}
 	})
+}
+
+// gone handles a state that was deleted: with its run, which has expired, or behind our back. No state is ever made for
+// an empty journal.
+func (dr *drive) gone(cause error) error {
+	page, err := dr.w.Journal.Read(dr.ctx, dr.id, max(dr.state.First, 1)-1)
+	if err != nil {
+		return fmt.Errorf("%w, and then: %w", cause, err)
+	}
+	if len(page.Events) == 0 {
+		return errStepAside
+	}
+	dr.revision = 0
+	return cause
 }
 
 func sameWrite(a, b Head) bool {
@@ -170,24 +183,26 @@ func (dr *drive) park() error {
 	if err := dr.settleSave(); err != nil {
 		return err
 	}
-	if dr.state.N == dr.began {
-		if err := dr.rearm(); err != nil {
-			return err
-		}
+	if err := dr.rearm(); err != nil {
+		return err
 	}
 	h := dr.view()
 	h.Owner, h.Claim = nil, Claim{N: dr.state.N, Resting: true}
 	return dr.save(h)
 }
 
-// rearm publishes the schedule of the run's nearest deadline again: the wake-up that found nothing to do may have been
-// that schedule, fired early.
+// rearm publishes the schedules again that this drive has not published itself: its wake-up may have been one of them,
+// fired early, or an event may be another worker's that was thought gone.
 func (dr *drive) rearm() error {
-	at, what, ok := dr.state.Deadline()
-	if !ok {
-		return nil
+	for _, d := range dr.state.Deadlines() {
+		if dr.armed[d.Schedule] {
+			continue
+		}
+		if err := dr.w.persist(dr.ctx, "publish a schedule again", func() error {
+			return dr.schedule(dr.ctx, d.Schedule, d.At)
+		}); err != nil {
+			return err
+		}
 	}
-	return dr.w.persist(dr.ctx, "publish a schedule again", func() error {
-		return dr.schedule(dr.ctx, "again-"+string(what.What), at)
-	})
+	return nil
 }

@@ -19,6 +19,10 @@ var ErrNotFound = errors.New("not found")
 // ErrNewer says that a stored state or event was written by a newer version of this program, which must handle it.
 var ErrNewer = errors.New("written by a newer version")
 
+// ErrRefused says that the store will never take this: it is too large, or not well formed. Any other failure of the
+// store may pass.
+var ErrRefused = errors.New("the store refuses this for good")
+
 // Journal is the stream of all events. Appending to it is the only commit point of the system.
 type Journal interface {
 	// Append stores e if the last message on the run's subjects has the sequence expected (0: the run has none), and

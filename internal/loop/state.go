@@ -3,6 +3,7 @@ package loop
 import (
 	"encoding/json"
 	"path"
+	"slices"
 	"time"
 
 	"ratchet/internal/plan"
@@ -48,6 +49,7 @@ type State struct {
 	Schedules []string         // schedules that may still be armed
 
 	callCount, questionCount int
+	questionN, waitN         uint64              // numbers of the events that made Question and Wait
 	asked                    map[string]replyKey // questions that were put, and what closed them
 	remembered               []string            // globs of tools that need no further yes
 	repeats                  map[string]repeat   // calls by fingerprint
@@ -64,8 +66,9 @@ type OpenCall struct {
 	Refusal   string // why it was refused
 	Started   bool   // a started event was stored
 	StartedAt time.Time
-	Waiting   *Wait // waits until its outcome may be asked for
-	Overdue   bool  // that wait is over
+	Waiting   *Wait  // waits until its outcome may be asked for
+	waitN     uint64 // number of that wait's event
+	Overdue   bool   // that wait is over
 }
 
 // heldNote is a person's note that goes to the end of the next prompt.
@@ -130,29 +133,38 @@ func (s *State) Metadata() json.RawMessage {
 	return s.Task.Metadata
 }
 
-// Deadline returns the nearest time the run waits for, with what the driver has to record once it has passed. ok is
-// false where it waits for no time.
-func (s *State) Deadline() (at time.Time, what Timeout, ok bool) {
-	consider := func(t time.Time, w Timeout) {
-		if !t.IsZero() && (!ok || t.Before(at)) {
-			at, what, ok = t, w, true
+// Deadline is a time that the run waits for.
+type Deadline struct {
+	At       time.Time
+	N        uint64 // of the event that set it
+	Schedule string // name of the schedule that wakes the run then
+	Timeout  Timeout
+}
+
+// Deadlines returns the times the run waits for, the nearest first.
+func (s *State) Deadlines() []Deadline {
+	if s.Ended != nil || s.Ending != nil {
+		return nil
+	}
+	var out []Deadline
+	add := func(at time.Time, n uint64, schedule string, t Timeout) {
+		if !at.IsZero() {
+			out = append(out, Deadline{At: at, N: n, Schedule: schedule, Timeout: t})
 		}
 	}
-	if s.Ended != nil || s.Ending != nil {
-		return at, what, false
-	}
 	if s.Question != nil {
-		consider(s.Question.Deadline, Timeout{What: TimeoutQuestion, Question: s.Question.Question})
+		add(s.Question.Deadline, s.questionN, questionSchedule(s.questionN), Timeout{What: TimeoutQuestion, Question: s.Question.Question})
 	}
 	if s.Wait != nil {
-		consider(s.Wait.Until, Timeout{What: TimeoutWait})
+		add(s.Wait.Until, s.waitN, waitSchedule(s.waitN), Timeout{What: TimeoutWait})
 	}
 	for _, c := range s.Calls {
 		if c.Waiting != nil && !c.Overdue {
-			consider(c.Waiting.Until, Timeout{What: TimeoutWait})
+			add(c.Waiting.Until, c.waitN, waitSchedule(c.waitN), Timeout{What: TimeoutWait})
 		}
 	}
-	return at, what, ok
+	slices.SortStableFunc(out, func(a, b Deadline) int { return a.At.Compare(b.At) })
+	return out
 }
 
 // call returns the open call with that id, or nil.

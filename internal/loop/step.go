@@ -274,7 +274,7 @@ func (s *State) countRepeat(print, result string) {
 }
 
 func (s *State) put(e Event, d Question) {
-	s.Question, s.Asking = &d, nil
+	s.Question, s.questionN, s.Asking = &d, e.N, nil
 	s.questionCount++
 	if s.asked == nil {
 		s.asked = map[string]replyKey{}
@@ -305,10 +305,10 @@ func (s *State) waits(n uint64, d Wait) {
 		s.Schedules = append(s.Schedules, waitSchedule(n))
 	}
 	if c := s.call(d.Call); c != nil {
-		c.Waiting = &d
+		c.Waiting, c.waitN = &d, n
 		return
 	}
-	s.Wait, s.ModelTries = &d, d.Attempt
+	s.Wait, s.waitN, s.ModelTries = &d, n, d.Attempt
 }
 
 // Names of a run's schedules; the number of the event each was published for makes them differ.

@@ -135,7 +135,7 @@ func (w *Worker) persist(ctx context.Context, what string, f func() error) error
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if errors.Is(err, errStepAside) || errors.Is(err, ErrNewer) || isGap(err) {
+		if errors.Is(err, errStepAside) || errors.Is(err, ErrNewer) || errors.Is(err, ErrRefused) || isGap(err) {
 			return err
 		}
 		if failures%10 == 0 {
@@ -157,10 +157,12 @@ func (w *Worker) warnOnce(key, message string, args ...any) {
 	}
 }
 
+var errPanic = errors.New("panic")
+
 // recovered turns a panic into an error with its stack. To be called as: defer recovered(&err).
 func recovered(err *error) {
 	if p := recover(); p != nil {
-		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		*err = fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack())
 	}
 }
 

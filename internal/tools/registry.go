@@ -213,10 +213,16 @@ func (r *Registry) extend(next *set, tools []Tool) (*set, []error) {
 	return next, problems
 }
 
+// Bounds of what a tool says of itself, in bytes: it lands in every prompt.
+const (
+	maxDescription = 4 << 10
+	maxToolSchema  = 128 << 10
+)
+
 // newEntry fills in a tool's defaults, compiles its schema and checks what it says of itself.
 func (r *Registry) newEntry(t Tool) (*entry, error) {
 	s := &t.Spec
-	s.Description = printable(r.config.Secrets.Hide(s.Description))
+	s.Description = clip(printable(r.config.Secrets.Hide(s.Description)), maxDescription)
 	s.Effect = cmp.Or(s.Effect, loop.EffectOnce)
 	s.Timeout = cmp.Or(s.Timeout, r.config.Timeout)
 	t.MaxResult = cmp.Or(t.MaxResult, r.config.MaxResult)
@@ -240,6 +246,9 @@ func (r *Registry) newEntry(t Tool) (*entry, error) {
 		return nil, fmt.Errorf("rate is %d calls in %v: both must be positive", t.Rate.Calls, t.Rate.Per)
 	case t.MaxResult < minResult || t.MaxResult > r.config.MaxFull:
 		return nil, fmt.Errorf("max result is %d bytes: it must be between %d and %d", t.MaxResult, minResult, r.config.MaxFull)
+	}
+	if len(s.Schema) > maxToolSchema {
+		return nil, fmt.Errorf("its JSON Schema has %d bytes: it must have at most %d", len(s.Schema), maxToolSchema)
 	}
 	compiled, err := compile(s.Schema)
 	if err != nil {

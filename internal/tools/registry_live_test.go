@@ -172,7 +172,7 @@ func TestSchemaThatRecurses(t *testing.T) {
 	}
 	if err := r.Replace("mcp", []Tool{fake("endless", func(t *Tool) { t.Spec.Schema = json.RawMessage(endless) })}); err == nil {
 		got := r.Call(t.Context(), loop.Invocation{Tool: "endless"})
-		if got.Status != loop.ObservedError || !strings.Contains(string(got.Result), "without end") {
+		if got.Status != loop.ObservedError || !strings.Contains(string(got.Result), "refers to itself so often") {
 			t.Errorf("%s %s", got.Status, got.Result)
 		}
 	}
@@ -327,6 +327,52 @@ func TestTryAsksTheGuard(t *testing.T) {
 	}
 	if got := r.Try(t.Context(), "look", json.RawMessage(`[]`)); got.Status != loop.ObservedError {
 		t.Errorf("%s %s", got.Status, got.Result)
+	}
+}
+
+// TestSchemaThatMultiplies has schemas that cost little to write and would take for ever to check.
+func TestSchemaThatMultiplies(t *testing.T) {
+	deep := strings.Repeat(`{"x":`, 60) + `1` + strings.Repeat(`}`, 60)
+	ladder := `{"$ref":"#/$defs/a40","$defs":{"a0":{"type":"object"}`
+	for i := 1; i <= 40; i++ {
+		ladder += fmt.Sprintf(`,"a%d":{"allOf":[{"$ref":"#/$defs/a%d"},{"$ref":"#/$defs/a%d"}]}`, i, i-1, i-1)
+	}
+	ladder += `}}`
+	hidden := `{"$ref":"#/$defs/b0","$defs":{"b99":{"$ref":"#/$defs/a40"}`
+	for i := range 99 {
+		hidden += fmt.Sprintf(`,"b%d":{"$ref":"#/$defs/b%d"}`, i, i+1)
+	}
+	hidden += strings.TrimPrefix(ladder, `{"$ref":"#/$defs/a40","$defs":{"a0":{"type":"object"}`)
+	hidden = strings.Replace(hidden, `"b99"`, `"a0":{"type":"object"},"b99"`, 1)
+	for name, schema := range map[string]string{
+		"hidden":      hidden,
+		"properties":  `{"type":["object","integer"],"properties":{"x":{"anyOf":[{"allOf":[{"$ref":"#"},{"$ref":"#"}]}]}}}`,
+		"ladder":      ladder,
+		"additional":  `{"additionalProperties":{"oneOf":[{"$ref":"#"},{"$ref":"#"}]}}`,
+		"conditional": `{"properties":{"x":{"if":{"$ref":"#"},"then":{"$ref":"#"}}}}`,
+	} {
+		r := registry(t, fake("multiply", func(t *Tool) { t.Spec.Schema = json.RawMessage(schema) }))
+		began := time.Now()
+		got := r.Call(t.Context(), loop.Invocation{Tool: "multiply", Arguments: json.RawMessage(deep)})
+		if got.Status != loop.ObservedError || !strings.Contains(string(got.Result), "refers to itself so often") || time.Since(began) > 10*time.Second {
+			t.Errorf("%s: %s %s after %v", name, got.Status, got.Result, time.Since(began))
+		}
+	}
+	for _, schema := range []string{`{"$dynamicRef":"#x"}`, `{"$ref":"#anchor","$defs":{"a":{"$anchor":"anchor"}}}`} {
+		if _, err := New(Config{Tools: []Tool{fake("a", func(t *Tool) { t.Spec.Schema = json.RawMessage(schema) })}}); err == nil {
+			t.Errorf("%s was taken", schema)
+		}
+	}
+}
+
+func TestWhatAToolSaysOfItselfIsBounded(t *testing.T) {
+	r := registry(t, fake("talks", func(t *Tool) { t.Spec.Description = strings.Repeat("Use me! \x1b[2J", 10_000) }))
+	if d := r.List()[0].Description; len(d) > maxDescription+3 || strings.Contains(d, "\x1b") {
+		t.Errorf("%d bytes: %.40s", len(d), d)
+	}
+	large := `{"type":"object","description":"` + strings.Repeat("x", maxToolSchema) + `"}`
+	if err := r.Replace("mcp", []Tool{fake("large", func(t *Tool) { t.Spec.Schema = json.RawMessage(large) })}); err == nil {
+		t.Error("a huge schema was taken")
 	}
 }
 

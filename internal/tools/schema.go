@@ -25,6 +25,7 @@ const schemaURL = "mem:///schema.json"
 type schema struct {
 	compiled *jsonschema.Schema
 	document any
+	refers   bool // it has references
 }
 
 // noLoader refuses every schema that is not part of the document: a tool's schema must never make the worker read a file
@@ -54,7 +55,11 @@ func compile(raw json.RawMessage) (*schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compile the JSON Schema: %w", err)
 	}
-	return &schema{compiled, document}, nil
+	s := &schema{compiled: compiled, document: document, refers: refers(document)}
+	if err := checkReferences(document, document); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // check is [loop.ToolSpec.Check]: it makes the lossless coercions of [coercer], lists every violation, and returns the
@@ -66,6 +71,9 @@ func (s *schema) check(args json.RawMessage) (checked json.RawMessage, problems 
 	v, wrong := read("arguments", args)
 	if len(wrong) > 0 {
 		return args, wrong
+	}
+	if !s.affordable(v) {
+		return args, []string{"arguments: " + errCostly.Error()}
 	}
 	c := coercer{root: s.document}
 	v = c.coerce(s.document, v, 0)
@@ -286,7 +294,7 @@ func (c *schemaCache) get(raw json.RawMessage) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	if refers(s.document) {
+	if s.refers {
 		return nil, errors.New("the JSON Schema has a $ref: write out what it refers to")
 	}
 	c.mu.Lock()

@@ -66,9 +66,9 @@ func Open(t testing.TB, nc *nats.Conn, opts bus.Options) *bus.Bus {
 	return b
 }
 
-// Context returns a context that ends with the test, or after half a minute where something hangs.
+// Context returns a context that ends with the test, or after two minutes where something hangs.
 func Context(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
