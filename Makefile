@@ -32,6 +32,14 @@ lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types a
 bench: ## the engine against the floor, and how storage grows
 	$(GO) test ./internal/loop -run '^$$' -bench 'Engine|Bytes' -benchtime 2000x
 
+# How long, and what is drawn; an empty SEED is one from the clock.
+TIME ?= 60s
+SEED ?=
+
+.PHONY: torture
+torture: bin ## kill, stop, cut off and restart everything while runs go on, then check: TIME=10m SEED=…
+	$(BIN)/worker torture --time $(TIME) $(if $(SEED),--seed $(SEED))
+
 .PHONY: help
 help:
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile

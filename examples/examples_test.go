@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +90,7 @@ func call(t *testing.T, r *tools.Registry, tool, arguments string) string {
 
 func TestGoTool(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "go-tool")
-	if out, err := exec.Command(filepath.Join(runtime.GOROOT(), "bin", "go"), "build", "-o", program, "./go-tool").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, "./go-tool").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r, server := registry(t, vars(t))

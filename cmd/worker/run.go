@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,6 +29,15 @@ const (
 	exitError = 1
 	exitUsage = 2
 )
+
+// cli is what the program can be told to do.
+type cli struct {
+	Work    flags        `cmd:"" default:"withargs" help:"Take tasks and drive runs (the word work may be left out)."`
+	Tools   toolsFlags   `cmd:"" help:"List, check and try the tools that a worker would offer."`
+	Torture tortureFlags `cmd:"" help:"Watch it survive: run thousands of runs while processes and connections are broken."`
+
+	Child childFlags `cmd:"" name:"torture-child" hidden:"" passthrough:""`
+}
 
 // flags are the worker's; kong fills them from arguments and environment.
 type flags struct {
@@ -56,6 +66,12 @@ type flags struct {
 	FallbackModel []string `help:"Models to try in this order when a model fails for good."`
 	NoLLMHeaders  bool     `name:"no-llm-headers" help:"Do not send the headers X-Ratchet-Run and X-Ratchet-Purpose to the model."`
 
+	RequestsPerMinute int      `help:"This worker's share of the account's requests a minute; 0: no limit."`
+	TokensPerMinute   int      `help:"This worker's share of the account's tokens a minute; 0: no limit."`
+	Price             []string `help:"Price of a model in USD for a million tokens, to count costs: MODEL=PROMPT,COMPLETION. May be given more than once." sep:"none" placeholder:"MODEL=PROMPT,COMPLETION"`
+
+	Tools string `help:"Tools file (YAML); without it calculate, current_time, add_numbers and read_result, and with --model demo the sample tools." placeholder:"FILE"`
+
 	HTTP      string `name:"http" default:"127.0.0.1:8080" help:"Address of /healthz and /readyz; empty turns it off."`
 	LogFormat string `enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal, else json."`
 	LogLevel  string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
@@ -74,27 +90,51 @@ Examples:
 
 // run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	var f flags
+	var c cli
 	exited := -1
-	parser, err := kong.New(&f, kong.Name("worker"), kong.Description(description), kong.Writers(stdout, stderr),
-		kong.UsageOnError(), kong.Exit(func(code int) { exited = code }))
+	parser, err := kong.New(&c, kong.Name("worker"), kong.Description(description), kong.Writers(stdout, stderr),
+		kong.UsageOnError(), kong.Help(printHelp), kong.Exit(func(code int) { exited = code }))
 	if err != nil {
 		fmt.Fprintln(stderr, "worker:", err)
 		return exitUsage
 	}
-	if _, err := parser.Parse(args); err != nil && exited < 0 {
+	command, err := parser.Parse(args)
+	switch {
+	case exited >= 0:
+		return exited
+	case err != nil:
 		fmt.Fprintf(stderr, "worker: %v\nworker --help lists what can be set.\n", err)
 		return exitUsage
 	}
-	if exited >= 0 {
-		return exited
+	switch command.Selected().Name {
+	case "list":
+		return c.Tools.List.run(ctx, stdout, stderr)
+	case "call":
+		return c.Tools.Call.run(ctx, stdout, stderr)
+	case "torture":
+		return c.Torture.run(ctx, stdout, stderr)
+	case "torture-child":
+		return c.Child.run(ctx, stderr)
 	}
-	opts, err := f.options(getenv("OPENAI_BASE_URL"), getenv("OPENAI_API_KEY"), stderr)
+	opts, err := c.Work.options(getenv("OPENAI_BASE_URL"), getenv("OPENAI_API_KEY"), stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "worker:", err)
 		return exitUsage
 	}
 	return work(ctx, opts, stderr)
+}
+
+// printHelp prints the help that was asked for. That of the program as a whole ends with the flags of its default command.
+func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil || ctx.Selected() != nil {
+		return err
+	}
+	work, err := kong.Trace(ctx.Kong, []string{ctx.Model.DefaultCmd.Name})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(ctx.Stdout)
+	return kong.DefaultHelpPrinter(options, work)
 }
 
 // work runs a node until a signal. A second signal ends the process at once.
@@ -134,8 +174,13 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 		Model: llm.Config{
 			BaseURL: baseURL, APIKey: apiKey, Model: f.Model, Fallback: f.FallbackModel, NoHeaders: f.NoLLMHeaders,
 		},
-		Demo: f.Model == "demo", Files: f.Data, HTTP: f.HTTP, Log: log,
+		Demo: f.Model == "demo", Files: f.Data, Tools: f.Tools, Getenv: os.Getenv, HTTP: f.HTTP, Log: log,
 	}
+	prices, err := parsePrices(f.Price)
+	if err != nil {
+		return o, err
+	}
+	o.Model.Prices, o.Model.RequestsPerMinute, o.Model.TokensPerMinute = prices, f.RequestsPerMinute, f.TokensPerMinute
 	if !o.Demo && apiKey == "" && baseURL == "" {
 		return o, errors.New("no model: set OPENAI_API_KEY (and OPENAI_BASE_URL for an endpoint other than OpenAI's), or use " +
 			"--model demo for the built-in offline model")
@@ -159,6 +204,22 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 	}
 	o.Embedded = &bus.EmbeddedOptions{Dir: filepath.Join(f.Data, "nats"), Host: host, Port: number, Sync: f.Sync, Log: log}
 	return o, nil
+}
+
+// parsePrices reads MODEL=PROMPT,COMPLETION.
+func parsePrices(values []string) (map[string]llm.Price, error) {
+	prices := map[string]llm.Price{}
+	for _, v := range values {
+		model, amounts, _ := strings.Cut(v, "=")
+		prompt, completion, ok := strings.Cut(amounts, ",")
+		p, err1 := strconv.ParseFloat(prompt, 64)
+		c, err2 := strconv.ParseFloat(completion, 64)
+		if !ok || model == "" || err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("--price %s: give MODEL=PROMPT,COMPLETION in USD for a million tokens, such as gpt-4o-mini=0.15,0.60", v)
+		}
+		prices[model] = llm.Price{PromptPerMillion: p, CompletionPerMillion: c}
+	}
+	return prices, nil
 }
 
 func (f flags) logger(w io.Writer) *slog.Logger {

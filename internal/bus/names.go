@@ -90,7 +90,7 @@ func (n names) eventsSubjects() []string {
 
 func (n names) deadSubjects() []string { return []string{n.prefix + ".dead.*.*"} }
 
-func (n names) task(tenant string) string { return n.prefix + ".task." + tenant }
+func (n names) task(tenant string) string  { return n.prefix + ".task." + tenant }
 func (n names) reply(id loop.RunID) string { return n.prefix + ".reply." + id.Tenant + "." + id.Run }
 
 func (n names) control(id loop.RunID) string {

@@ -76,9 +76,33 @@ type pull struct {
 	source  *Source
 	sub     *nats.Subscription
 	arrived chan *nats.Msg
+	heard   hearing
 }
 
-func (p pull) request(inbox string, n int) error {
+// hearing is what a pull knows of when its messages were delivered at the earliest. The server says something every
+// heartbeat; after a longer silence this process was stopped, perhaps, and what it reads next may have lain in the socket
+// since before.
+type hearing struct {
+	last    time.Time // when the server said something last
+	before  time.Time // that time as it was before a silence
+	settled time.Time // when the silence is over for good
+}
+
+// next notes that the server said something, and returns a time at which it had not been delivered yet.
+func (h *hearing) next() (since time.Time) {
+	now := time.Now()
+	if now.Sub(h.last) > 2*pullHeartbeat {
+		h.before, h.settled = h.last, now.Add(pullHeartbeat)
+	}
+	since = h.last
+	if now.Before(h.settled) {
+		since = h.before
+	}
+	h.last = now
+	return since
+}
+
+func (p *pull) request(inbox string, n int) error {
 	body, err := json.Marshal(map[string]any{"batch": n, "expires": pullExpiry, "idle_heartbeat": pullHeartbeat})
 	if err != nil {
 		return err
@@ -88,9 +112,10 @@ func (p pull) request(inbox string, n int) error {
 }
 
 // receive hands out up to n messages. open reports whether the server may still send some.
-func (p pull) receive(ctx context.Context, n int, take func(loop.Delivery)) (open bool, err error) {
+func (p *pull) receive(ctx context.Context, n int, take func(loop.Delivery)) (open bool, err error) {
 	silence := time.NewTimer(2 * pullHeartbeat)
 	defer silence.Stop()
+	p.heard.last = time.Now()
 	for n > 0 {
 		select {
 		case <-ctx.Done():
@@ -99,7 +124,9 @@ func (p pull) receive(ctx context.Context, n int, take func(loop.Delivery)) (ope
 			return true, errors.New("the server went silent")
 		case msg := <-p.arrived:
 			silence.Reset(2 * pullHeartbeat)
+			since := p.heard.next()
 			if d, ok := p.source.delivery(msg); ok {
+				d.Since = since
 				take(d)
 				n--
 				continue
@@ -113,7 +140,7 @@ func (p pull) receive(ctx context.Context, n int, take func(loop.Delivery)) (ope
 }
 
 // giveBack ends the subscription, so that the server forgets the pull, and hands back what was on its way.
-func (p pull) giveBack() {
+func (p *pull) giveBack() {
 	closed := p.sub.StatusChanged(nats.SubscriptionClosed)
 	if p.sub.Drain() != nil {
 		_ = p.sub.Unsubscribe()
@@ -141,8 +168,11 @@ func (p pull) giveBack() {
 	}
 }
 
-func (p pull) handBack(msg *nats.Msg) {
-	if d, ok := p.source.delivery(msg); ok {
+// handBack gives a message to other workers at once, unless its lease may have passed: then another worker has it, and
+// the server would take it from that one for our word.
+func (p *pull) handBack(msg *nats.Msg) {
+	since := p.heard.next()
+	if d, ok := p.source.delivery(msg); ok && time.Since(since) < p.source.bus.opts.Lease {
 		_ = d.Settler.Nak(0) // if that fails, the lease passes
 	}
 }

@@ -230,49 +230,83 @@ func TestExamples(t *testing.T) {
 		answer  []string // texts that the answer holds
 		types   []plan.Type
 	}{
-		{name: "cities", goal: "Is it warmer in Singapore, Jakarta or Paris?", tools: tools{"get_temperature": temperature},
+		{
+			name: "cities", goal: "Is it warmer in Singapore, Jakarta or Paris?", tools: tools{"get_temperature": temperature},
 			answer: []string{"warmest in Singapore with 31.5 °C", "Jakarta 30.6", "Paris 19.8"},
-			types:  []plan.Type{plan.CreatePlan, plan.ToolCall, plan.ReasoningStep, plan.FinalAnswer}},
-		{name: "coldest", goal: "Which city is coldest: New York, Paris or Jakarta?", tools: tools{"get_temperature": temperature},
-			answer: []string{"coldest in Paris"}},
-		{name: "one city unknown", goal: "Is it warmer in Paris or in Atlantis?", tools: tools{"get_temperature": temperature},
-			answer: []string{"Paris 19.8", "Atlantis", "no temperature is known"}},
-		{name: "all cities unknown", goal: "Is Atlantis warmer than Mu?", tools: tools{"get_temperature": temperature},
-			answer: []string{"can't compare", "Atlantis", "Mu"}},
-		{name: "shares", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": buy}, replies: []string{"200 shares.", "56.30 USD."},
+			types:  []plan.Type{plan.CreatePlan, plan.ToolCall, plan.ReasoningStep, plan.FinalAnswer},
+		},
+		{
+			name: "coldest", goal: "Which city is coldest: New York, Paris or Jakarta?", tools: tools{"get_temperature": temperature},
+			answer: []string{"coldest in Paris"},
+		},
+		{
+			name: "one city unknown", goal: "Is it warmer in Paris or in Atlantis?", tools: tools{"get_temperature": temperature},
+			answer: []string{"Paris 19.8", "Atlantis", "no temperature is known"},
+		},
+		{
+			name: "all cities unknown", goal: "Is Atlantis warmer than Mu?", tools: tools{"get_temperature": temperature},
+			answer: []string{"can't compare", "Atlantis", "Mu"},
+		},
+		{
+			name: "shares", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": buy}, replies: []string{"200 shares.", "56.30 USD."},
 			answer: []string{"Bought 200 shares of Microsoft at 56.30 USD", "ORD-1"},
-			types:  []plan.Type{plan.CreatePlan, plan.AskUser, plan.AskUser, plan.ToolCall, plan.FinalAnswer}},
-		{name: "shares, nothing to ask", goal: "Buy 1,000 shares of SAP at 99.5 USD", tools: tools{"buy_shares": buy},
-			answer: []string{"Bought 1000 shares of SAP at 99.5 USD"}},
-		{name: "shares, unusable replies", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": buy},
-			replies: []string{"as many as you like", "2.5", "7", "cheap", "$ 9"}, answer: []string{"Bought 7 shares of Microsoft at 9 USD"}},
-		{name: "shares, no usable reply", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": buy},
-			replies: []string{"many", "a lot", "-3"}, answer: []string{"Nothing was bought", "How many"}},
-		{name: "shares, nobody there", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": buy},
-			replies: []string{"3", ""}, answer: []string{"Nothing was bought", "what price"}},
-		{name: "shares, refused", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": fixed("cancelled", `"a person said no"`)},
-			replies: []string{"3", "4"}, answer: []string{"not run", "a person said no"}},
-		{name: "shares, unknown outcome", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": fixed("unknown", "null")},
-			replies: []string{"3", "4"}, answer: []string{"not known whether buy_shares took effect"}},
-		{name: "report", goal: "Write the sales report for March and mail it to ada@example.com.", tools: reportTools(),
+			types:  []plan.Type{plan.CreatePlan, plan.AskUser, plan.AskUser, plan.ToolCall, plan.FinalAnswer},
+		},
+		{
+			name: "shares, nothing to ask", goal: "Buy 1,000 shares of SAP at 99.5 USD", tools: tools{"buy_shares": buy},
+			answer: []string{"Bought 1000 shares of SAP at 99.5 USD"},
+		},
+		{
+			name: "shares, unusable replies", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": buy},
+			replies: []string{"as many as you like", "2.5", "7", "cheap", "$ 9"}, answer: []string{"Bought 7 shares of Microsoft at 9 USD"},
+		},
+		{
+			name: "shares, no usable reply", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": buy},
+			replies: []string{"many", "a lot", "-3"}, answer: []string{"Nothing was bought", "How many"},
+		},
+		{
+			name: "shares, nobody there", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": buy},
+			replies: []string{"3", ""}, answer: []string{"Nothing was bought", "what price"},
+		},
+		{
+			name: "shares, refused", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": fixed("cancelled", `"a person said no"`)},
+			replies: []string{"3", "4"}, answer: []string{"not run", "a person said no"},
+		},
+		{
+			name: "shares, unknown outcome", goal: "Buy a few Microsoft shares.", tools: tools{"buy_shares": fixed("unknown", "null")},
+			replies: []string{"3", "4"}, answer: []string{"not known whether buy_shares took effect"},
+		},
+		{
+			name: "report", goal: "Write the sales report for March and mail it to ada@example.com.", tools: reportTools(),
 			answer: []string{"Sales report for March", "Total revenue: 245.5", "Mailed to ada@example.com"},
 			types: []plan.Type{
 				plan.CreatePlan, plan.ToolCall, plan.ToolCall, plan.ToolCall, plan.ToolCall, plan.FinalAnswer,
-			}},
-		{name: "report with chart for a role", goal: "Write the sales report for March with a chart and mail it to the managing director.",
-			tools: reportTools(), answer: []string{"North 245.5", "Mailed to managing director"}},
-		{name: "report to whom", goal: "Write the sales report for March and mail it.", tools: reportTools(), replies: []string{"To ben@example.com, please."},
-			answer: []string{"Mailed to ben@example.com"}},
-		{name: "report, no such month", goal: "Write the sales report for Smarch and mail it to ada@example.com.", tools: reportTools(),
-			answer: []string{"could not be finished", `no sales for month "Smarch"`}},
-		{name: "sum", goal: "What is 17 plus 25?", tools: tools{"add_numbers": addTwo}, answer: []string{"17 plus 25 is 42."},
-			types: []plan.Type{plan.CreatePlan, plan.ToolCall, plan.FinalAnswer}},
+			},
+		},
+		{
+			name: "report with chart for a role", goal: "Write the sales report for March with a chart and mail it to the managing director.",
+			tools: reportTools(), answer: []string{"North 245.5", "Mailed to managing director"},
+		},
+		{
+			name: "report to whom", goal: "Write the sales report for March and mail it.", tools: reportTools(), replies: []string{"To ben@example.com, please."},
+			answer: []string{"Mailed to ben@example.com"},
+		},
+		{
+			name: "report, no such month", goal: "Write the sales report for Smarch and mail it to ada@example.com.", tools: reportTools(),
+			answer: []string{"could not be finished", `no sales for month "Smarch"`},
+		},
+		{
+			name: "sum", goal: "What is 17 plus 25?", tools: tools{"add_numbers": addTwo}, answer: []string{"17 plus 25 is 42."},
+			types: []plan.Type{plan.CreatePlan, plan.ToolCall, plan.FinalAnswer},
+		},
 		{name: "sum of three", goal: "Add 1.5, 2 and 3", tools: tools{"add_numbers": addTwo}, answer: []string{"is 6.5."}},
 		{name: "something else", goal: "Write a poem about the sea.", answer: []string{"only knows these examples", "17 plus 25"}},
 		{name: "missing tool", goal: "What is 17 plus 25?", tools: tools{"get_temperature": temperature}, answer: []string{"add_numbers", "does not offer"}},
 		{name: "long plans", goal: "What is 17 plus 25?", tools: tools{"add_numbers": addTwo}, least: 6, answer: []string{"42"}},
-		{name: "not accepted", goal: "What is 17 plus 25?", tools: tools{"add_numbers": addTwo}, refuse: "add_numbers",
-			answer: []string{"could not go on", "The arguments are wrong"}},
+		{
+			name: "not accepted", goal: "What is 17 plus 25?", tools: tools{"add_numbers": addTwo}, refuse: "add_numbers",
+			answer: []string{"could not go on", "The arguments are wrong"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -143,6 +143,16 @@ func (w *Worker) leave(ctx context.Context, state *State) error {
 	return nil
 }
 
+// leaveIfEnded takes a run out of its session once more where it has ended: whoever entered it was late, and its closing
+// may have been before that.
+func (w *Worker) leaveIfEnded(ctx context.Context, id RunID) error {
+	l, err := w.load(ctx, id)
+	if err != nil || l.state.Ended == nil || l.state.Task.Session == "" {
+		return err
+	}
+	return w.leave(ctx, &l.state)
+}
+
 // add appends the messages that are not there yet, and reports whether there were any.
 func (s *Session) add(messages []SessionMessage) (changed bool) {
 	for _, m := range messages {

@@ -31,6 +31,7 @@ type Config struct {
 	Lease       time.Duration // how long a wake-up stays with a worker that says nothing; 10s; as set in the consumer
 	Grace       time.Duration // time that steps in hand get at shutdown; 20s
 	Keep        time.Duration // how long a finished run is kept; 168h
+	Sweep       time.Duration // how often somebody looks for runs that nobody will wake; 1m
 	History     int           // messages of the session that a run is shown; 20
 	Facts       int           // facts that a run is shown; 3
 
@@ -45,6 +46,7 @@ func (c Config) withDefaults() Config {
 	c.Lease = cmp.Or(c.Lease, 10*time.Second)
 	c.Grace = cmp.Or(c.Grace, 20*time.Second)
 	c.Keep = cmp.Or(c.Keep, 168*time.Hour)
+	c.Sweep = cmp.Or(c.Sweep, time.Minute)
 	c.History = cmp.Or(c.History, 20)
 	c.Facts = cmp.Or(c.Facts, 3)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))

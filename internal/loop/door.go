@@ -71,6 +71,9 @@ func (w *Worker) answerDoor(ctx context.Context, d Delivery) {
 }
 
 func (w *Worker) giveBack(warn func(string, ...any), d Delivery, delay time.Duration) {
+	if !d.Since.IsZero() && time.Since(d.Since) > w.Lease && d.Kind != DeliverWake {
+		return // it has been delivered to another worker by now
+	}
 	if err := d.Settler.Nak(delay); err != nil {
 		warn("a message could not be given back; it will be delivered again after the lease", "error", err)
 	}
@@ -259,7 +262,7 @@ func (w *Worker) show(ctx context.Context, e Event) (Wake, error) {
 	h.Claim = Claim{N: e.N, Resting: true}
 	revision, err := w.Heads.Save(ctx, h, 0)
 	if errors.Is(err, ErrConflict) {
-		return wake, nil // this event's message was delivered before
+		return wake, w.leaveIfEnded(ctx, e.RunID) // this event's message was delivered before
 	}
 	if err != nil {
 		return wake, fmt.Errorf("store the first state of %s: %w", e.RunID, err)

@@ -59,6 +59,10 @@ func (l later) Error() string { return l.why }
 // take handles one wake-up and settles it. taking ends when no new step may begin, work when steps in hand are cut.
 func (w *Worker) take(taking, work context.Context, d Delivery) {
 	log := w.Log.With("tenant", d.Tenant, "run", d.Run, "wake", d.Seq)
+	if d.Run == JobSweep {
+		w.job(work, log, d, w.sweep)
+		return
+	}
 	if !ValidID(d.Tenant) || !ValidID(d.Run) {
 		w.buryWake(work, log, d, "invalid_task", "the wake-up's subject names no run")
 		return
@@ -66,7 +70,7 @@ func (w *Worker) take(taking, work context.Context, d Delivery) {
 	ctx, cut := context.WithCancelCause(work)
 	defer cut(nil)
 	dr := &drive{
-		w: w, d: d, id: d.RunID, log: log, lease: newLease(d.Settler), ctx: ctx, cut: cut, stop: taking.Done(),
+		w: w, d: d, id: d.RunID, log: log, lease: newLease(d), ctx: ctx, cut: cut, stop: taking.Done(),
 		nudged: make(chan struct{}, 1), flights: newFlights(), sending: map[string]bool{},
 		armed: map[string]bool{},
 	}
@@ -105,7 +109,7 @@ func (w *Worker) settle(dr *drive, err error) {
 		dr.log.Debug("another worker owns the run")
 	case errors.As(err, &wait):
 		dr.log.Debug("the wake-up is handed back", "why", wait.why)
-		w.giveBack(dr.log.Warn, dr.d, wait.delay)
+		dr.giveBack(wait.delay)
 	case errors.As(err, &gap):
 		w.buryWake(dr.ctx, dr.log, dr.d, "journal_gap", gap.Error())
 	case errors.Is(err, errHandOver), errors.Is(err, errShutdown):
@@ -120,7 +124,15 @@ func (w *Worker) settle(dr *drive, err error) {
 		w.buryWake(dr.ctx, dr.log, dr.d, string(FailPoisoned), err.Error())
 	default:
 		dr.log.Error("a run could not be driven; another attempt follows", "error", err, "attempts", dr.head.Claim.Attempts)
-		w.giveBack(dr.log.Warn, dr.d, backoff(uint64(max(dr.head.Claim.Attempts, 1))))
+		dr.giveBack(backoff(uint64(max(dr.head.Claim.Attempts, 1))))
+	}
+}
+
+// giveBack hands the wake-up back, unless its lease has passed: the queue would take the run from its next owner for the
+// word of its last one.
+func (dr *drive) giveBack(delay time.Duration) {
+	if dr.lease.age() < dr.w.Lease {
+		dr.w.giveBack(dr.log.Warn, dr.d, delay)
 	}
 }
 
@@ -140,7 +152,7 @@ func (w *Worker) handOver(dr *drive, delay time.Duration) {
 			return
 		}
 	}
-	w.giveBack(dr.log.Warn, dr.d, delay)
+	dr.giveBack(delay)
 }
 
 func (w *Worker) buryWake(ctx context.Context, log *slog.Logger, d Delivery, reason, explanation string) {

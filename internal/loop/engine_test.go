@@ -266,3 +266,11 @@ func TestTaskBecomesAnswer(t *testing.T) {
 		}
 	}
 }
+
+// noWork is a queue that never has anything.
+type noWork struct{}
+
+func (noWork) Fetch(ctx context.Context, _ int, _ func(loop.Delivery)) error {
+	<-ctx.Done()
+	return nil
+}

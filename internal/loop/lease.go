@@ -15,7 +15,14 @@ type lease struct {
 	beating   atomic.Bool
 }
 
-func newLease(s Settler) *lease { return &lease{settler: s, origin: time.Now()} }
+// newLease returns the lease of a delivery.
+func newLease(d Delivery) *lease {
+	l := &lease{settler: d.Settler, origin: d.Since}
+	if l.origin.IsZero() {
+		l.origin = time.Now()
+	}
+	return l
+}
 
 // age is the time since the last confirmed extension was sent.
 func (l *lease) age() time.Duration {

@@ -106,7 +106,11 @@ func (dr *drive) recall() error {
 		}
 		facts := dr.w.remember(ctx, dr.id.Tenant, task, history)
 		return func(dr *drive) error {
-			return dr.commit(func(s *State) Data { return factsIfOwed(s, facts) })
+			err := dr.commit(func(s *State) Data { return factsIfOwed(s, facts) })
+			if errors.Is(err, errStepAside) {
+				return errors.Join(err, dr.w.leaveIfEnded(dr.ctx, dr.id))
+			}
+			return err
 		}
 	})
 	return nil

@@ -60,6 +60,9 @@ type Heads interface {
 	// List returns up to limit states of a tenant that changed after the given revision, in the order of their last
 	// change, and the revision to go on from (0: no more).
 	List(ctx context.Context, tenant string, after uint64, limit int) (heads []Head, next uint64, err error)
+	// Changed returns up to limit states of all tenants that changed after the given revision, in that order, and the
+	// revision of the last one looked at.
+	Changed(ctx context.Context, after uint64, limit int) (heads []Head, last uint64, err error)
 }
 
 // Wakes is the queue of wake-ups and the schedules that end in one.
@@ -73,7 +76,19 @@ type Wakes interface {
 	Unschedule(ctx context.Context, id RunID, what string) error
 	// Pending reports whether the wake-up with this stream sequence still exists.
 	Pending(ctx context.Context, seq uint64) (bool, error)
+	// Idle reports whether no wake-up waits for a worker. Those in hand or handed back with a delay do not count.
+	Idle(ctx context.Context) (bool, error)
+	// Repeat has a job of the workers, such as JobSweep, delivered as a wake-up again and again.
+	Repeat(ctx context.Context, job string, every time.Duration) error
+	// Job publishes a job for a tenant's workers once; the same key within two minutes is stored once.
+	Job(ctx context.Context, tenant, job, key string, body any) error
 }
+
+// Jobs of the workers: reserved run names of wake-ups.
+const (
+	JobSweep = "_sweep" // looks for runs that nobody will wake
+	JobLearn = "_learn" // asks a model for the durable facts of an ended run
+)
 
 // Wake is the body of a wake-up.
 type Wake struct {
@@ -152,6 +167,9 @@ type Delivery struct {
 	Seq     uint64    // in that stream
 	Time    time.Time // when the stream stored it
 	Attempt uint64    // 1 for the first delivery of the message
+	// Since is a time, by this process's monotonic clock, at which the message was not delivered yet. Its lease can't be
+	// counted from a later one: a message may lie in a socket while the process is stopped.
+	Since time.Time
 
 	Settler Settler
 }

@@ -189,6 +189,9 @@ func (s *State) rejected(d Rejection) {
 	s.spent(d.Made)
 	s.Rejections = d.Attempt
 	if d.Repeat != "" {
+		if s.repeats == nil {
+			s.repeats = map[string]repeat{}
+		}
 		r := s.repeats[d.Repeat]
 		r.refused++
 		s.repeats[d.Repeat] = r
@@ -295,8 +298,7 @@ func (s *State) controlled(d Control) {
 		s.Paused = s.Ended == nil && s.Ending == nil
 	case OpResume:
 		s.Paused = false
-	default:
-		panic("loop: no fold for control " + string(d.Op))
+	default: // no worker of ours writes another one
 	}
 }
 

@@ -20,6 +20,7 @@ type Worker struct {
 	inHand map[RunID]*drive
 
 	warnings sync.Map // what was logged once already
+	sweeper  sweeper
 }
 
 var (
@@ -45,6 +46,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer cut(nil)
 	var pulls, beats sync.WaitGroup
 	beats.Go(func() { w.heartbeats(work) })
+	beats.Go(func() { w.armSweep(ctx) })
 	pulls.Go(func() {
 		w.pull(ctx, w.Inbox, w.Doors, func(d Delivery) { w.answerDoor(work, d) })
 	})

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,6 +25,7 @@ import (
 	"ratchet/internal/loop"
 	"ratchet/internal/tools"
 	demotools "ratchet/internal/tools/demo"
+	"ratchet/internal/tools/toolfile"
 )
 
 // Options say what a node is made of.
@@ -39,9 +41,11 @@ type Options struct {
 	Grace       time.Duration // 20s
 	Keep        time.Duration // 168h
 
-	Model llm.Config
-	Demo  bool   // use the built-in offline model, and offer the sample tools
-	Files string // directory that sample tools write to; "data"
+	Model  llm.Config
+	Demo   bool                // use the built-in offline model, and offer the sample tools
+	Files  string              // directory that sample tools write to; "data"
+	Tools  string              // tools file; empty: the built-ins, and with Demo the sample tools
+	Getenv func(string) string // for ${NAME} in the tools file; nil: nothing is set
 
 	HTTP string // address of /healthz and /readyz; empty: none
 
@@ -122,10 +126,11 @@ func (n *Node) startWorker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	registry, err := n.tools()
+	registry, closer, err := LoadTools(ctx, n.opts, n.conn, n.bus.GetBlob, n.log)
 	if err != nil {
 		return err
 	}
+	n.later(func() { _ = closer.Close() }) // child processes are ended; their last words do not matter
 	n.worker, err = loop.NewWorker(loop.Config{
 		Name: n.opts.Name, Prefix: n.bus.Prefix(),
 		Journal: n.bus, Heads: n.bus, Wakes: n.bus, Sessions: n.bus, Blobs: n.bus, Graveyard: n.bus, Outcomes: n.bus,
@@ -157,12 +162,15 @@ func (n *Node) model(ctx context.Context) (loop.Model, error) {
 	return llm.New(conf)
 }
 
-func (n *Node) tools() (*tools.Registry, error) {
-	set := tools.Builtins(time.Now)
-	if n.opts.Demo {
-		set = append(set, demotools.Tools(demotools.Options{Outbox: filepath.Join(cmp.Or(n.opts.Files, "data"), "outbox")})...)
-	}
-	return tools.New(tools.Config{Tools: set, Logger: n.log})
+// LoadTools makes the registry that a node with these options has. conn may be nil where the file names no tools on NATS,
+// results where none are stored.
+func LoadTools(
+	ctx context.Context, opts Options, conn *nats.Conn, results func(context.Context, string) ([]byte, error), log *slog.Logger,
+) (*tools.Registry, io.Closer, error) {
+	return toolfile.Load(ctx, opts.Tools, toolfile.Env{
+		Conn: conn, Getenv: opts.Getenv, Builtins: tools.Builtins(time.Now), WithDemo: opts.Demo, Result: results, Log: log,
+		Demo: demotools.Tools(demotools.Options{Outbox: filepath.Join(cmp.Or(opts.Files, "data"), "outbox")}),
+	})
 }
 
 // serve answers HTTP requests until Close, and returns the address it listens on.

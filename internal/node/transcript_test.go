@@ -103,8 +103,33 @@ func TestExamples(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, transcript(events))
 			}
+			keepJournal(t, name, events)
 			compare(t, filepath.Join("testdata", name+".txt"), transcript(events))
 		})
+	}
+}
+
+// keepJournal records a run's journal for the tests of package loop, which load it for ever. One that is there already is
+// never overwritten: old runs must load.
+func keepJournal(t *testing.T, name string, events []loop.Event) {
+	t.Helper()
+	path := filepath.Join("..", "loop", "testdata", "journals", name+".jsonl")
+	if _, err := os.Stat(path); err == nil || !*update {
+		return
+	}
+	var lines []byte
+	for _, e := range events {
+		encoded, err := e.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(append(lines, encoded...), '\n')
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, lines, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

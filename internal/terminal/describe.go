@@ -76,9 +76,10 @@ func describeRest(data loop.Data) string {
 		return string(d.Reason) + ": " + d.Message
 	case loop.Cancelled:
 		return because(strings.TrimSpace(by(d.By)), d.Reason)
-	default:
-		panic(fmt.Sprintf("terminal: no text for event %T", data))
+	case loop.Accepted, loop.Facts, loop.Plan, loop.Thought, loop.Call, loop.Rejection, loop.Started, loop.Observation,
+		loop.Question: // described by the caller
 	}
+	return ""
 }
 
 func by(who string) string {

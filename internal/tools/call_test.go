@@ -171,7 +171,8 @@ func TestCallChangedSchema(t *testing.T) {
 func TestCallPanic(t *testing.T) {
 	var log bytes.Buffer
 	r, err := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Tools: []Tool{
-		fake("burst", does(func(context.Context, loop.Invocation) (any, error) { panic("tank empty " + strings.Repeat("!", 1<<16)) }))}})
+		fake("burst", does(func(context.Context, loop.Invocation) (any, error) { panic("tank empty " + strings.Repeat("!", 1<<16)) })),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,8 +281,10 @@ func TestCallCancelled(t *testing.T) {
 
 func TestGuard(t *testing.T) {
 	buy := fake("buy", func(t *Tool) { t.Guard = "check" })
-	invocation := loop.Invocation{Run: loop.RunID{Tenant: "acme", Run: "r1"}, Call: "c2", Tool: "buy", Arguments: json.RawMessage(`{"n":9007199254740993}`),
-		Results: map[string]json.RawMessage{"c1": json.RawMessage(`{"x":1}`)}}
+	invocation := loop.Invocation{
+		Run: loop.RunID{Tenant: "acme", Run: "r1"}, Call: "c2", Tool: "buy", Arguments: json.RawMessage(`{"n":9007199254740993}`),
+		Results: map[string]json.RawMessage{"c1": json.RawMessage(`{"x":1}`)},
+	}
 	for name, test := range map[string]struct {
 		check Func
 		want  []string

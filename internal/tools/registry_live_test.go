@@ -40,7 +40,8 @@ func TestReplace(t *testing.T) {
 	}
 	changed := r.Changed()
 	err := r.Replace("nats", []Tool{
-		fake("b", from("nats")), fake("c", from("nats")), fake("fixed", from("nats")), fake("bad name", from("nats")), fake("d", from("nats"))})
+		fake("b", from("nats")), fake("c", from("nats")), fake("fixed", from("nats")), fake("bad name", from("nats")), fake("d", from("nats")),
+	})
 	if !errors.Is(err, ErrClash) || !strings.Contains(err.Error(), "c is offered by mcp and by nats") ||
 		!strings.Contains(err.Error(), "fixed is offered by builtin and by nats") || !strings.Contains(err.Error(), "bad name") {
 		t.Errorf("%v", err)
@@ -193,8 +194,11 @@ func TestTransportFaults(t *testing.T) {
 		"the tool's own error":   {loop.EffectRead, []error{errors.New("no such city")}, `error "no such city"`, 1},
 		"final":                  {loop.EffectRead, []error{&Fault{Err: errors.New("it died"), Sent: true, Final: true}}, `error "it died"`, 1},
 		"once, nothing was sent": {loop.EffectOnce, []error{broken}, `error "connection reset"`, 1},
-		"once, it was sent": {loop.EffectOnce, []error{&Fault{Err: errors.New("connection reset"), Sent: true}},
-			`unknown "connection reset; it may have taken effect all the same: find out before you call it again"`, 1},
+		"once, it was sent": {
+			loop.EffectOnce,
+			[]error{&Fault{Err: errors.New("connection reset"), Sent: true}},
+			`unknown "connection reset; it may have taken effect all the same: find out before you call it again"`, 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

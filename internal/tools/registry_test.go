@@ -44,8 +44,10 @@ func TestNewRefuses(t *testing.T) {
 		config Config
 		want   string
 	}{
-		"clash": {Config{Tools: []Tool{fake("a", func(t *Tool) { t.Spec.Source = "file.yaml" }), fake("a", func(t *Tool) { t.Spec.Source = "nats" })}},
-			"a is offered by file.yaml and by nats"},
+		"clash": {
+			Config{Tools: []Tool{fake("a", func(t *Tool) { t.Spec.Source = "file.yaml" }), fake("a", func(t *Tool) { t.Spec.Source = "nats" })}},
+			"a is offered by file.yaml and by nats",
+		},
 		"name":             {Config{Tools: []Tool{fake("a b")}}, `"a b"`},
 		"long name":        {Config{Tools: []Tool{fake(strings.Repeat("a", 65))}}, "1 to 64"},
 		"no name":          {Config{Tools: []Tool{fake("")}}, "1 to 64"},
@@ -152,8 +154,10 @@ func TestTyped(t *testing.T) {
 	if out.Status != loop.ObservedOK || string(out.Result) != "null" {
 		t.Fatalf("%s %s", out.Status, out.Result)
 	}
-	wantArgs := arguments{Name: "n", Count: 3, Price: "9007199254740993.5", Places: []place{{"Oslo"}},
-		Any: json.RawMessage(`[1,"x"]`), Named: map[string]json.RawMessage{"k": json.RawMessage("null")}}
+	wantArgs := arguments{
+		Name: "n", Count: 3, Price: "9007199254740993.5", Places: []place{{"Oslo"}},
+		Any: json.RawMessage(`[1,"x"]`), Named: map[string]json.RawMessage{"k": json.RawMessage("null")},
+	}
 	if diff := cmp.Diff(wantArgs, got); diff != "" {
 		t.Error(diff)
 	}

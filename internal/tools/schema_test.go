@@ -196,8 +196,10 @@ func TestValidate(t *testing.T) {
 			}
 		}
 	}
-	for _, schema := range []string{`{"type":1}`, ``, `{`, `{"title":"` + strings.Repeat("x", maxSchemaSize) + `"}`,
-		`{"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"}],"$defs":{"a":{}}}`, `{"properties":{"a":{"$dynamicRef":"#"}}}`} {
+	for _, schema := range []string{
+		`{"type":1}`, ``, `{`, `{"title":"` + strings.Repeat("x", maxSchemaSize) + `"}`,
+		`{"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"}],"$defs":{"a":{}}}`, `{"properties":{"a":{"$dynamicRef":"#"}}}`,
+	} {
 		if _, err := r.Validate(json.RawMessage(schema), json.RawMessage(`1`)); err == nil {
 			t.Errorf("%s was taken as a schema", clip(schema, 60))
 		}

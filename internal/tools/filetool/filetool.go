@@ -150,7 +150,7 @@ func (d *Dir) write(name, text string) (any, error) {
 func inside(name string) (string, error) {
 	local := path.Clean(filepath.ToSlash(name))
 	if name == "" || strings.ContainsRune(name, 0) || !filepath.IsLocal(local) {
-		return "", fmt.Errorf("%q does not lie in the folder of files: give a path relative to it, without ..", name)
+		return "", fmt.Errorf("%q does not lie in the folder of files: give a path relative to it that does not lead upwards", name)
 	}
 	return local, nil
 }

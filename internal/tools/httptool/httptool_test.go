@@ -239,8 +239,10 @@ func TestCredentialsStayWithTheirHost(t *testing.T) {
 		}
 		http.Redirect(w, r, other+"/there", http.StatusTemporaryRedirect)
 	})
-	e := Endpoint{Name: "t", Description: "d", URL: own + "/x?key=q-canary", Headers: map[string]string{"X-Api-Key": "k-canary", "Authorization": "a-canary"},
-		Schema: json.RawMessage(`{"type":"object"}`)}
+	e := Endpoint{
+		Name: "t", Description: "d", URL: own + "/x?key=q-canary", Headers: map[string]string{"X-Api-Key": "k-canary", "Authorization": "a-canary"},
+		Schema: json.RawMessage(`{"type":"object"}`),
+	}
 	tool, client, err := New(e)
 	if err != nil {
 		t.Fatal(err)
@@ -284,12 +286,19 @@ func TestEndpoint(t *testing.T) {
 		arguments string
 		want      string
 	}{
-		"get": {Endpoint{URL: "/orders/{id}", Query: map[string]string{"limit": "{n}", "v": "2"}, Headers: map[string]string{"Accept-Language": "{lang}"}},
-			`{"id":"a/b?c","n":7,"lang":"de","more":true}`, `{"request":"GET /orders/a%2Fb%3Fc?limit=7&more=true&v=2","body":"","key":"acme/r1/c1","lang":"de"}`},
-		"optional left out": {Endpoint{URL: "/orders/{id}", Query: map[string]string{"limit": "{n}"}, Headers: map[string]string{"Accept-Language": "{lang}"}},
-			`{"id":"7"}`, `{"request":"GET /orders/7","body":"","key":"acme/r1/c1","lang":""}`},
-		"post": {Endpoint{Method: "post", URL: "/orders/{id}/items"}, `{"id":"7","n":9007199254740993,"more":false}`,
-			`{"request":"POST /orders/7/items","body":"{\"more\":false,\"n\":9007199254740993}","key":"acme/r1/c1","lang":""}`},
+		"get": {
+			Endpoint{URL: "/orders/{id}", Query: map[string]string{"limit": "{n}", "v": "2"}, Headers: map[string]string{"Accept-Language": "{lang}"}},
+			`{"id":"a/b?c","n":7,"lang":"de","more":true}`, `{"request":"GET /orders/a%2Fb%3Fc?limit=7&more=true&v=2","body":"","key":"acme/r1/c1","lang":"de"}`,
+		},
+		"optional left out": {
+			Endpoint{URL: "/orders/{id}", Query: map[string]string{"limit": "{n}"}, Headers: map[string]string{"Accept-Language": "{lang}"}},
+			`{"id":"7"}`, `{"request":"GET /orders/7","body":"","key":"acme/r1/c1","lang":""}`,
+		},
+		"post": {
+			Endpoint{Method: "post", URL: "/orders/{id}/items"},
+			`{"id":"7","n":9007199254740993,"more":false}`,
+			`{"request":"POST /orders/7/items","body":"{\"more\":false,\"n\":9007199254740993}","key":"acme/r1/c1","lang":""}`,
+		},
 		"query in the url": {Endpoint{URL: "/find?q={id}&x=1"}, `{"id":"a&b=c"}`, `{"request":"GET /find?q=a%26b%3Dc&x=1","body":"","key":"acme/r1/c1","lang":""}`},
 		"dots":             {Endpoint{URL: "/orders/{id}"}, `{"id":".."}`, `arguments.id is needed`},
 		"missing":          {Endpoint{URL: "/orders/{id}"}, `{}`, `arguments.id is needed`},

@@ -76,8 +76,10 @@ func Start(conf Config) (*Server, error) {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{conf: conf, stop: cancel, ended: make(chan struct{}), first: make(chan struct{}),
-		relist: make(chan struct{}, 1), broken: make(chan struct{}, 1), change: make(chan struct{})}
+	s := &Server{
+		conf: conf, stop: cancel, ended: make(chan struct{}), first: make(chan struct{}),
+		relist: make(chan struct{}, 1), broken: make(chan struct{}, 1), change: make(chan struct{}),
+	}
 	go s.run(ctx)
 	return s, nil
 }
@@ -196,7 +198,7 @@ func (s *Server) connect(ctx context.Context) (_ *mcp.ClientSession, end func(),
 		},
 	}
 	var transport mcp.Transport
-	after := func() {}
+	var after func()
 	if len(s.conf.Command) > 0 {
 		child := s.child()
 		transport = &mcp.CommandTransport{Command: child, TerminateDuration: 2 * time.Second}

@@ -1,0 +1,80 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"ratchet/internal/loop"
+)
+
+// Repeat implements [loop.Wakes]. The schedule's subject is the job's own, so that every worker's replaces the one before.
+func (b *Bus) Repeat(ctx context.Context, job string, every time.Duration) error {
+	id := loop.RunID{Tenant: "_", Run: job}
+	_, err := b.js.PublishMsg(ctx, &nats.Msg{
+		Subject: b.names.schedule(id, "every"),
+		Data:    []byte("{}"),
+		Header: nats.Header{
+			headerSchedule:       {"@every " + max(every, time.Second).String()},
+			headerScheduleTarget: {b.names.wakeUp(id)},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("publish schedule of job %s: %w", job, b.explain(err))
+	}
+	return nil
+}
+
+// Job implements [loop.Wakes].
+func (b *Bus) Job(ctx context.Context, tenant, job, key string, body any) error {
+	if !loop.ValidID(tenant) {
+		return fmt.Errorf("publish job %s: %q is no valid tenant", job, tenant)
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("publish job %s of %s: %w", job, tenant, err)
+	}
+	msg := &nats.Msg{Subject: b.names.wakeUp(loop.RunID{Tenant: tenant, Run: job}), Data: data, Header: nats.Header{}}
+	msg.Header.Set(headerMsgID, tenant+"/"+job+":"+key)
+	if _, err := b.js.PublishMsg(ctx, msg); err != nil {
+		return fmt.Errorf("publish job %s of %s: %w", job, tenant, b.explain(err))
+	}
+	return nil
+}
+
+// Idle implements [loop.Wakes].
+func (b *Bus) Idle(ctx context.Context) (bool, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	consumer, err := b.js.Consumer(ctx, b.names.wake, durableWakes)
+	if err != nil {
+		return false, fmt.Errorf("look whether wake-ups wait: %w", b.explain(err))
+	}
+	return consumer.CachedInfo().NumPending == 0, nil
+}
+
+// Changed implements [loop.Heads].
+func (b *Bus) Changed(ctx context.Context, after uint64, limit int) (heads []loop.Head, last uint64, err error) {
+	last = after
+	prefix := kvSubject(b.names.heads, "")
+	err = b.scan(ctx, kvStream(b.names.heads), prefix+">", after, func(msg stored) bool {
+		if len(heads) == limit {
+			return false
+		}
+		last = msg.Seq
+		tenant, run, ok := strings.Cut(strings.TrimPrefix(msg.Subject, prefix), ".")
+		id := loop.RunID{Tenant: tenant, Run: run}
+		if ok && checkRun(id) == nil && len(msg.Header[headerKVOperation]) == 0 {
+			heads = append(heads, readHead(id, msg.Data))
+		}
+		return true
+	})
+	if err != nil {
+		return nil, after, fmt.Errorf("list changed states: %w", err)
+	}
+	return heads, last, nil
+}

@@ -1,0 +1,171 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// The sweep is the belt to the invariant's braces: it finds runs that owe something without a wake-up, wait past their
+// deadline without a schedule, or ended without being closed, and wakes them. A wake-up too many does no harm. It is a
+// job that the queue delivers to one worker at a time. What it knows it keeps in memory and brings up to date from the
+// states that changed since, so that no sweep but a worker's first reads all of them.
+
+const (
+	sweepPage   = 500 // states read at once
+	sweepChecks = 500 // runs looked at in one sweep, the longest unchanged first in turn
+	sweepLate   = 2 * time.Second
+)
+
+// sweeper is what a worker remembers between its sweeps.
+type sweeper struct {
+	mu     sync.Mutex
+	cursor uint64 // revision of the last state read
+	open   map[RunID]openRun
+	queue  []RunID // open runs in the order in which they are to be looked at
+}
+
+type openRun struct {
+	head Head
+	seen time.Time // when this worker saw the state in this form
+}
+
+// job does a job of the workers that came as a wake-up, and settles it.
+func (w *Worker) job(ctx context.Context, log *slog.Logger, d Delivery, do func(context.Context, Delivery) error) {
+	err := func() (err error) {
+		defer recovered(&err)
+		return do(ctx, d)
+	}()
+	if err != nil {
+		if ctx.Err() == nil {
+			log.Warn("a job of the workers failed; it will be tried again", "job", d.Run, "error", err)
+		}
+		w.giveBack(log.Warn, d, backoff(d.Attempt))
+		return
+	}
+	if err := d.Settler.Ack(ctx); err != nil {
+		log.Warn("a job could not be acknowledged; it will be done again", "job", d.Run, "error", err)
+	}
+}
+
+// armSweep publishes the repeating schedule of the sweep. Every worker does at its start; the last one's counts.
+func (w *Worker) armSweep(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		err := w.Wakes.Repeat(ctx, JobSweep, w.Sweep)
+		if err == nil {
+			return
+		}
+		w.Log.Warn("the sweep could not be scheduled; trying again", "error", err)
+		pause(ctx, failures+4)
+	}
+}
+
+func (w *Worker) sweep(ctx context.Context, d Delivery) error {
+	s := &w.sweeper
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := w.catchUp(ctx, d, s); err != nil {
+		return err
+	}
+	idle, err := w.Wakes.Idle(ctx)
+	if err != nil {
+		return err
+	}
+	woken := 0
+	for range min(len(s.queue), sweepChecks) {
+		id := s.queue[0]
+		s.queue = s.queue[1:]
+		run, open := s.open[id]
+		if !open {
+			continue
+		}
+		s.queue = append(s.queue, id)
+		lost, err := w.isLost(ctx, run, idle)
+		if err != nil {
+			return err
+		}
+		if !lost {
+			continue
+		}
+		key := fmt.Sprintf("%s/%d/sweep/%d", id, run.head.N, w.Now().Unix())
+		if err := w.Wakes.Wake(ctx, id, key, Wake{}); err != nil {
+			return err
+		}
+		run.seen = w.Now()
+		s.open[id] = run
+		woken++
+		w.Log.Warn("a run was found that nobody would have woken", "tenant", id.Tenant, "run", id.Run,
+			"status", run.head.Status, "n", run.head.N)
+	}
+	w.Log.Debug("sweep done", "open", len(s.open), "woken", woken)
+	return nil
+}
+
+// catchUp reads the states that changed since the last sweep of this worker.
+func (w *Worker) catchUp(ctx context.Context, d Delivery, s *sweeper) error {
+	if s.open == nil {
+		s.open = map[RunID]openRun{}
+	}
+	for {
+		heads, last, err := w.Heads.Changed(ctx, s.cursor, sweepPage)
+		if err != nil {
+			return err
+		}
+		s.cursor = max(s.cursor, last)
+		for _, h := range heads {
+			s.note(h, w.Now())
+		}
+		if len(heads) < sweepPage {
+			return nil
+		}
+		if err := d.Settler.Extend(ctx); err != nil {
+			return fmt.Errorf("extend the lease of the sweep: %w", err)
+		}
+	}
+}
+
+func (s *sweeper) note(h Head, now time.Time) {
+	id := RunID{Tenant: h.Tenant, Run: h.Run}
+	if h.Closed || h.Unreadable || h.V > HeadVersion {
+		delete(s.open, id)
+		return
+	}
+	if _, known := s.open[id]; !known {
+		s.queue = append(s.queue, id)
+	}
+	s.open[id] = openRun{head: h, seen: now}
+}
+
+// isLost reports whether nobody will wake the run. idle says that no wake-up waits for a worker.
+func (w *Worker) isLost(ctx context.Context, run openRun, idle bool) (bool, error) {
+	h, now := run.head, w.Now()
+	settled := now.Sub(run.seen) > 2*w.Lease
+	switch {
+	case h.Owner != nil && settled:
+		pending, err := w.Wakes.Pending(ctx, h.Owner.Wake)
+		return !pending && err == nil, err
+	case h.Owner != nil:
+		return false, nil
+	case h.Status == StatusRunning || h.Status.Final():
+		return settled && idle, nil
+	case h.overdue(now.Add(-sweepLate)):
+		return true, nil
+	case !settled:
+		return false, nil
+	}
+	// It waits, and rightly so unless something was appended that its state does not show.
+	page, err := w.Journal.Read(ctx, RunID{Tenant: h.Tenant, Run: h.Run}, h.Seq)
+	if err != nil && !errors.Is(err, ErrNewer) {
+		return false, err
+	}
+	return len(page.Events) > 0 && idle, nil
+}
+
+// overdue reports whether a deadline that the run waits for had passed at the given time.
+func (h Head) overdue(at time.Time) bool {
+	return h.Question != nil && h.Question.Deadline.Before(at) ||
+		h.Wait != nil && !h.Wait.Until.IsZero() && h.Wait.Until.Before(at)
+}

@@ -1,0 +1,99 @@
+package loop_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"ratchet/internal/loop"
+)
+
+// purge deletes messages behind the workers' back.
+func (r *rig) purge(subject string) {
+	r.t.Helper()
+	js, err := jetstream.New(r.nc)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	stream, err := js.Stream(r.ctx(), "AGENT_WAKE")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := stream.Purge(r.ctx(), jetstream.WithPurgeSubject(subject)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) sweeping() loop.Config {
+	c := r.config()
+	c.Sweep = time.Second
+	c.Lease = time.Second // of the sweep's patience; the consumer's is its own
+	return c
+}
+
+func TestSweepFindsALostSchedule(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, say(planned, asks, answered))
+	r.start(r.sweeping())
+	r.submit("a", `{"goal": "g", "ask": {"timeout": "4s", "on_timeout": "continue"}}`)
+	r.until("a", "question")
+	r.purge("agent.schedule.default.>")
+	if got, want := types(r.untilClosed("a")), "accepted facts plan thought question timeout thought answer"; got != want {
+		t.Errorf("events are %s, want %s", got, want)
+	}
+}
+
+func TestSweepFindsALostWakeUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, say(planned, asks, answered))
+	first := r.start(r.sweeping())
+	r.submit("parked", `{"goal": "g"}`)
+	r.until("parked", "question")
+	r.eventually("parked", func() bool {
+		h, _, err := r.bus.Load(r.ctx(), run("parked"))
+		return err == nil && h.Owner == nil && h.Status == loop.StatusWaiting
+	})
+	first.stop()
+	// A reply and a fresh task come in while only doors work; their wake-ups are deleted before a driver sees them.
+	doorOnly := r.sweeping()
+	doorOnly.WakeQueue = noWork{}
+	door := r.start(doorOnly)
+	r.reply("parked", `{"text": "five"}`)
+	r.submit("fresh", `{"goal": "g"}`)
+	r.until("parked", "reply")
+	r.eventually("the fresh run is shown", func() bool {
+		_, _, err := r.bus.Load(r.ctx(), run("fresh"))
+		return err == nil
+	})
+	r.eventually("both wake-ups are there", func() bool {
+		b, err := r.bus.Backlog(r.ctx())
+		return err == nil && b.Inbox == 0 && b.Wakes >= 2
+	})
+	door.stop()
+	r.purge("agent.wake.>")
+	r.start(r.sweeping())
+	r.untilClosed("parked")
+	r.until("fresh", "question")
+}
+
+func TestSweepLeavesWaitingRunsAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, say(planned, asks, answered))
+	r.start(r.sweeping())
+	r.submit("a", `{"goal": "g"}`)
+	r.until("a", "question")
+	r.eventually("parked", func() bool {
+		h, _, err := r.bus.Load(r.ctx(), run("a"))
+		return err == nil && h.Owner == nil && h.Status == loop.StatusWaiting
+	})
+	_, before, err := r.bus.Load(r.ctx(), run("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweeps := time.After(5 * time.Second) // the time in which several sweeps look at it
+	<-sweeps
+	if _, after, err := r.bus.Load(r.ctx(), run("a")); err != nil || after != before {
+		t.Errorf("a run that waits was touched: revision %d is now %d, %v", before, after, err)
+	}
+}

@@ -1,0 +1,256 @@
+package torture
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"ratchet/internal/loop"
+)
+
+// mostShown bounds how many violations of one rule are printed, and mostJournals for how many runs of those the journal is.
+const (
+	mostShown    = 8
+	mostJournals = 2
+)
+
+// writeReport prints the violations, the journals of the runs they are about, and the table.
+func writeReport(opts Options, e Evidence, violations []Violation) {
+	out := opts.Out
+	byRule, journals := map[string]int{}, map[string]int{}
+	shown := map[string]bool{}
+	for _, v := range violations {
+		if byRule[v.Rule]++; byRule[v.Rule] > mostShown {
+			continue
+		}
+		fmt.Fprintf(out, "VIOLATION, seed %d: %s\n", opts.Seed, v)
+		if journals[v.Rule] < mostJournals && !shown[v.Run] && len(e.Journals[v.Run]) > 0 {
+			shown[v.Run] = true
+			journals[v.Rule]++
+			writeJournal(out, e, v.Run)
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(byRule)) {
+		fmt.Fprintf(out, "violations of rule %q: %d\n", rule, byRule[rule])
+	}
+	writeTable(out, opts, e, violations)
+}
+
+// writeJournal prints what is known of one run: its events, its calls of the model and of tools, its state.
+func writeJournal(out io.Writer, e Evidence, run string) {
+	fmt.Fprintf(out, "\njournal of %s\n", run)
+	for _, r := range e.Journals[run] {
+		if r.Problem != "" {
+			fmt.Fprintf(out, "  %s\n", r.Problem)
+			continue
+		}
+		data, err := json.Marshal(r.Event.Data)
+		if err != nil {
+			data = []byte(err.Error())
+		}
+		if _, first := r.Event.Data.(loop.Accepted); first || len(data) > 400 {
+			data = append(data[:min(len(data), 400)], " …"...)
+		}
+		fmt.Fprintf(out, "  %3d  %s  seq %d  %s  %s  %s  %s\n", r.Event.N, clock(r.Event.Time), r.Event.Seq,
+			r.Event.Source[strings.LastIndexByte(r.Event.Source, '/')+1:], r.Event.Type(), r.Event.Cause, data)
+	}
+	for _, m := range e.ModelCalls {
+		if m.Run == run {
+			fmt.Fprintf(out, "  model  %s-%s  %s  prompt %s  paid %t gone %t\n", clock(m.From), clock(m.To), m.Worker, m.Prompt[:min(8, len(m.Prompt))], m.Paid, m.Gone)
+		}
+	}
+	for _, x := range e.Executions {
+		if runOfKey(x.Key) == run {
+			fmt.Fprintf(out, "  tool   %s-%s  %s  %s %s  gone %t\n", clock(x.From), clock(x.To), x.Worker, x.Tool, x.Key, x.Gone)
+		}
+	}
+	for _, f := range e.Faults {
+		if !near(e, run, f) {
+			continue
+		}
+		fmt.Fprintf(out, "  fault  %s-%s  %s %s%s\n", clock(f.From), clock(f.To), f.Kind, f.Worker, held(f, run))
+	}
+	if h, exists := e.Heads[run]; exists {
+		fmt.Fprintf(out, "  state  %s n %d seq %d owner %v claim %+v closed %t\n", h.Status, h.N, h.Seq, h.Owner, h.Claim, h.Closed)
+	}
+}
+
+// near reports whether a fault could have to do with a run.
+func near(e Evidence, run string, f Fault) bool {
+	records := e.Journals[run]
+	from, to := records[0].Event.Time, records[len(records)-1].Event.Time
+	return f.To.Add(3*e.Lease).After(from) && f.From.Before(to.Add(e.Lease))
+}
+
+func held(f Fault, run string) string {
+	for _, h := range f.Hands {
+		if h.Run == run {
+			return "  with this run in hand of " + h.Worker
+		}
+	}
+	return ""
+}
+
+// writeTable prints the one table.
+func writeTable(out io.Writer, opts Options, e Evidence, violations []Violation) {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	defer t.Flush()
+	fmt.Fprintf(t, "\nseed %d\tworkers %d, lease %s, %s\n", opts.Seed, opts.Workers, opts.Lease, opts.Time)
+	fmt.Fprintf(t, "\nruns\tall\tanswered\tcancelled\tfailed\topen\n")
+	var sum [5]int
+	for _, shape := range Shapes {
+		n := outcomes(e, shape)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\n", shape, n[0], n[1], n[2], n[3], n[4])
+		for i := range sum {
+			sum[i] += n[i]
+		}
+	}
+	fmt.Fprintf(t, "all\t%d\t%d\t%d\t%d\t%d\n", sum[0], sum[1], sum[2], sum[3], sum[4])
+	writeFaults(t, e)
+	n := count(e)
+	fmt.Fprintf(t, "\ndrained within\t%s\n", e.Draining.Round(100*time.Millisecond))
+	fmt.Fprintf(t, "events stored\t%d\n", n.events)
+	fmt.Fprintf(t, "model calls\t%d\trefused %d, repeated %d\n", len(e.ModelCalls), n.refused, n.repeatedModel)
+	fmt.Fprintf(t, "tool calls\t%d\trepeated %d (read and idempotent), once tools twice %d\n", len(e.Executions), n.repeatedTools, n.onceTwice)
+	fmt.Fprintf(t, "dead letters\t%d\tplanted %d\n", len(e.Dead), len(e.Planted))
+	fmt.Fprintf(t, "stray schedules\t%d\n", n.stray)
+	for _, kind := range []FaultKind{FaultKill, FaultTerm} {
+		all, alone := recoveries(e, kind)
+		fmt.Fprintf(t, "recovery after %s\t%s\talone: %s\n", kind, percentiles(all), percentiles(alone))
+	}
+	fmt.Fprintf(t, "violations\t%d\n", len(violations))
+}
+
+// outcomes counts the runs of a shape: all, answered, cancelled, failed, open.
+func outcomes(e Evidence, shape Shape) (n [5]int) {
+	for run, p := range e.Planned {
+		if p.Shape != shape {
+			continue
+		}
+		n[0]++
+		records := e.Journals[run]
+		if len(records) == 0 {
+			n[4]++
+			continue
+		}
+		switch records[len(records)-1].Event.Data.(type) {
+		case loop.Answer:
+			n[1]++
+		case loop.Cancelled:
+			n[2]++
+		case loop.Failed:
+			n[3]++
+		default:
+			n[4]++
+		}
+	}
+	return n
+}
+
+func writeFaults(t io.Writer, e Evidence) {
+	kinds, hands, taken := map[FaultKind]int{}, map[FaultKind]int{}, map[FaultKind]int{}
+	for _, f := range e.Faults {
+		kinds[f.Kind]++
+		hands[f.Kind] += len(f.Hands)
+		for _, h := range f.Hands {
+			if next, ok := nextEvent(e, h.Run, f.From); ok && !strings.HasSuffix(next.Source, "/"+h.Worker) {
+				taken[f.Kind]++
+			}
+		}
+	}
+	fmt.Fprintf(t, "\nfaults\ttimes\truns in hand\ttaken over\n")
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\n", kind, kinds[kind], hands[kind], taken[kind])
+	}
+}
+
+// nextEvent is the first event that a driver appended to a run after a moment.
+func nextEvent(e Evidence, run string, after time.Time) (loop.Event, bool) {
+	for _, r := range e.Journals[run] {
+		if r.Problem == "" && r.Event.Cause == "" && r.Event.Time.After(after) {
+			return r.Event, true
+		}
+	}
+	return loop.Event{}, false
+}
+
+type counts struct{ events, refused, repeatedModel, repeatedTools, onceTwice, stray int }
+
+func count(e Evidence) (n counts) {
+	for _, records := range e.Journals {
+		n.events += len(records)
+	}
+	for _, subject := range e.Wakes {
+		if strings.HasPrefix(subject, "agent.schedule.") && !strings.HasSuffix(subject, ".expire") &&
+			!strings.Contains(subject, reservedSweep) {
+			n.stray++
+		}
+	}
+	prompts := map[string]bool{}
+	for _, m := range e.ModelCalls {
+		switch at := m.Run + m.Prompt; {
+		case !m.Paid:
+			n.refused++
+		case prompts[at]:
+			n.repeatedModel++
+		default:
+			prompts[at] = true
+		}
+	}
+	keys := map[string]bool{}
+	for _, x := range e.Executions {
+		switch {
+		case !keys[x.Key]:
+			keys[x.Key] = true
+		case effects[x.Tool] == loop.EffectOnce:
+			n.onceTwice++
+		default:
+			n.repeatedTools++
+		}
+	}
+	return n
+}
+
+// recoveries are the times from a fault to the next event of each run that was in hand; alone are those during which
+// nothing else was harmed.
+func recoveries(e Evidence, kind FaultKind) (all, alone []time.Duration) {
+	for _, f := range e.Faults {
+		if f.Kind != kind {
+			continue
+		}
+		for _, h := range f.Hands {
+			next, ok := nextEvent(e, h.Run, f.From)
+			if !ok {
+				continue
+			}
+			all = append(all, next.Time.Sub(f.From))
+			if !disturbed(e, f, next.Time) {
+				alone = append(alone, next.Time.Sub(f.From))
+			}
+		}
+	}
+	slices.Sort(all)
+	slices.Sort(alone)
+	return all, alone
+}
+
+// disturbed reports whether another fault had effect between the beginning of one and a moment.
+func disturbed(e Evidence, f Fault, until time.Time) bool {
+	return slices.ContainsFunc(e.Faults, func(o Fault) bool {
+		same := o.Worker == f.Worker && o.From.Equal(f.From)
+		return !same && o.From.Before(until) && o.To.Add(e.Lease).After(f.From)
+	})
+}
+
+func percentiles(sorted []time.Duration) string {
+	if len(sorted) == 0 {
+		return "none"
+	}
+	at := func(p int) time.Duration { return sorted[(len(sorted)-1)*p/100].Round(time.Millisecond) }
+	return fmt.Sprintf("p50 %s, p99 %s, most %s (%d runs)", at(50), at(99), at(100), len(sorted))
+}
