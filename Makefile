@@ -31,6 +31,7 @@ lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types a
 .PHONY: bench
 bench: ## the engine against the floor, and how storage grows
 	$(GO) test ./internal/loop -run '^$$' -bench 'Engine|Bytes' -benchtime 2000x
+	$(GO) test ./internal/loop -run '^$$' -bench Overlap -benchtime 3x
 
 # How long, and what is drawn; an empty SEED is one from the clock.
 TIME ?= 60s

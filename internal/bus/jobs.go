@@ -46,6 +46,12 @@ func (b *Bus) Job(ctx context.Context, tenant, job, key string, body any) error 
 	return nil
 }
 
+// Order implements [loop.Orders].
+func (b *Bus) Order(ctx context.Context, id loop.RunID, control json.RawMessage) error {
+	_, err := b.PublishControl(ctx, id, control, "")
+	return err
+}
+
 // Idle implements [loop.Wakes].
 func (b *Bus) Idle(ctx context.Context) (bool, error) {
 	ctx, cancel := bounded(ctx)

@@ -38,15 +38,14 @@ func BenchmarkEngine(b *testing.B) {
 }
 
 func benchEngine(b *testing.B, sync string, steps int) {
-	server, dir := benchServer(b, sync)
+	server := benchServer(b, sync)
 	nc := bustest.Connect(b, server)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		b.Fatal(err)
 	}
 	bu := bustest.Open(b, nc, bus.Options{Lease: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
-	model := instantModel{steps: steps}
-	stop := startBench(b, bu, model)
+	stop := startBench(b, bu, instantModel{steps: steps})
 	defer stop()
 	ends := watchEnds(b, nc)
 
@@ -69,7 +68,6 @@ func benchEngine(b *testing.B, sync string, steps int) {
 	size = stored(b, js) - size
 	after := bareAppends(b, js, "after", floor/2)
 	floorRate := (before + after) / 2
-	_ = dir
 
 	b.ReportMetric(rate, "appends/s")
 	b.ReportMetric(floorRate, "floor/s")
@@ -85,7 +83,7 @@ func benchEngine(b *testing.B, sync string, steps int) {
 func BenchmarkBytes(b *testing.B) {
 	for _, steps := range []int{6, 50, 200} {
 		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {
-			server, _ := benchServer(b, "2m")
+			server := benchServer(b, "2m")
 			nc := bustest.Connect(b, server)
 			js, err := jetstream.New(nc)
 			if err != nil {
@@ -107,23 +105,62 @@ func BenchmarkBytes(b *testing.B) {
 	}
 }
 
-func benchServer(b *testing.B, sync string) (*bus.Embedded, string) {
-	dir := b.TempDir()
-	server, err := bus.StartEmbedded(bus.EmbeddedOptions{Dir: dir, Port: -1, Sync: sync})
+// BenchmarkOverlap drives 20 runs, each with five parallel calls of 200 ms. overlap is how many calls were under way at
+// once on average, of 100; over-ms is how much longer all of it took than one call.
+func BenchmarkOverlap(b *testing.B) {
+	const runs, calls, each = 20, 5, 200 * time.Millisecond
+	nc := bustest.Connect(b, benchServer(b, "2m"))
+	js, err := jetstream.New(nc)
+	if err != nil {
+		b.Fatal(err)
+	}
+	bu := bustest.Open(b, nc, bus.Options{Lease: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	slow := tools.Tool{
+		Spec: loop.ToolSpec{Name: "slow", Description: "takes its time", Schema: []byte(`{"type":"object"}`), Effect: loop.EffectRead},
+		Run: func(ctx context.Context, _ loop.Invocation) (any, error) {
+			select {
+			case <-time.After(each):
+				return "done", nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		},
+	}
+	five := make([]string, calls)
+	for i := range five {
+		five[i] = fmt.Sprintf(`{"name": "slow", "arguments": {"n": %d}}`, i)
+	}
+	model := &byTurn{texts: []string{planned, m("tool_call", nil, `"calls": [`+strings.Join(five, ", ")+`]`), answered}}
+	stop := startBench(b, bu, model, slow)
+	defer stop()
+	ends := watchEnds(b, nc)
+	var took time.Duration
+	for i := range b.N {
+		took += driveRuns(b, js, ends, fmt.Sprint("overlap-", i), runs)
+	}
+	round := took / time.Duration(b.N)
+	b.ReportMetric(float64(runs*calls)*each.Seconds()/round.Seconds(), "overlap")
+	b.ReportMetric(float64((round - each).Milliseconds()), "over-ms")
+	b.ReportMetric(0, "ns/op")
+}
+
+func benchServer(b *testing.B, sync string) *bus.Embedded {
+	server, err := bus.StartEmbedded(bus.EmbeddedOptions{Dir: b.TempDir(), Port: -1, Sync: sync})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(server.Shutdown)
-	return server, dir
+	return server
 }
 
-func startBench(b *testing.B, bu *bus.Bus, model loop.Model) (stop func()) {
-	registry, err := tools.New(tools.Config{Tools: tools.Builtins(time.Now), Logger: slog.New(slog.DiscardHandler)})
+func startBench(b *testing.B, bu *bus.Bus, model loop.Model, extra ...tools.Tool) (stop func()) {
+	set := append(tools.Builtins(time.Now), extra...)
+	registry, err := tools.New(tools.Config{Tools: set, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	w, err := loop.NewWorker(loop.Config{
-		Name: "bench", Journal: bu, Heads: bu, Wakes: bu, Sessions: bu, Blobs: bu, Graveyard: bu, Outcomes: bu,
+		Name: "bench", Journal: bu, Heads: bu, Wakes: bu, Sessions: bu, Blobs: bu, Graveyard: bu, Outcomes: bu, Orders: bu,
 		Inbox: bu.Inbox(), WakeQueue: bu.Wakes(), Model: model, Tools: registry, Concurrency: inFlight,
 		Log: slog.New(slog.DiscardHandler),
 	})

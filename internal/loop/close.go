@@ -19,6 +19,9 @@ func (dr *drive) close() error {
 			return err
 		}
 	}
+	if err := dr.w.persist(dr.ctx, "queue the learning", func() error { return dr.w.queueLearning(dr.ctx, s) }); err != nil {
+		return err
+	}
 	if err := dr.w.persist(dr.ctx, "schedule the expiry", func() error {
 		return dr.schedule(dr.ctx, expireSchedule, s.Last.Add(dr.w.Keep))
 	}); err != nil {

@@ -19,12 +19,14 @@ type Config struct {
 	Blobs     Blobs
 	Graveyard Graveyard
 	Outcomes  Outcomes
+	Orders    Orders
 	Inbox     Source // tasks, replies and controls
 	WakeQueue Source // wake-ups
 
 	Model  Model
 	Tools  Tools
 	Memory Memory // nil: no long-term facts
+	Learn  bool   // learn durable facts from runs that were answered, where their tasks do not say otherwise
 
 	Concurrency int           // runs driven at once; 64
 	Doors       int           // inbox messages handled at once; 64
@@ -69,6 +71,7 @@ func (c Config) validate() error {
 		{"Blobs", c.Blobs != nil},
 		{"Graveyard", c.Graveyard != nil},
 		{"Outcomes", c.Outcomes != nil},
+		{"Orders", c.Orders != nil},
 		{"Inbox", c.Inbox != nil},
 		{"WakeQueue", c.WakeQueue != nil},
 		{"Model", c.Model != nil},

@@ -258,6 +258,11 @@ func (w *Worker) show(ctx context.Context, e Event) (Wake, error) {
 	if _, _, err := w.enter(ctx, e.RunID, state.Task.Session, state.Trail); err != nil {
 		return wake, err
 	}
+	if state.Task.OnBusy == BusyInterrupt {
+		if err := w.interrupt(ctx, &state); err != nil {
+			return wake, err
+		}
+	}
 	h := ViewOf(&state)
 	h.Claim = Claim{N: e.N, Resting: true}
 	revision, err := w.Heads.Save(ctx, h, 0)

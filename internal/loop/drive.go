@@ -59,8 +59,12 @@ func (l later) Error() string { return l.why }
 // take handles one wake-up and settles it. taking ends when no new step may begin, work when steps in hand are cut.
 func (w *Worker) take(taking, work context.Context, d Delivery) {
 	log := w.Log.With("tenant", d.Tenant, "run", d.Run, "wake", d.Seq)
-	if d.Run == JobSweep {
+	switch d.Run {
+	case JobSweep:
 		w.job(work, log, d, w.sweep)
+		return
+	case JobLearn:
+		w.job(work, log, d, w.learn)
 		return
 	}
 	if !ValidID(d.Tenant) || !ValidID(d.Run) {
@@ -167,10 +171,14 @@ func (w *Worker) buryWake(ctx context.Context, log *slog.Logger, d Delivery, rea
 	}
 }
 
-// hold enters the drive among those that get heartbeats and orders.
+// hold enters the drive, which has just claimed its run, among those that get heartbeats and orders. An earlier drive of
+// the same run in this worker is not its owner any more; it might not find out for as long as it wins its appends.
 func (w *Worker) hold(dr *drive) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if before := w.inHand[dr.id]; before != nil && before != dr {
+		before.cut(errStepAside)
+	}
 	w.inHand[dr.id] = dr
 }
 

@@ -62,7 +62,7 @@ func (t Task) withDefaults() Task {
 	t.Limits.Timeout = cmp.Or(t.Limits.Timeout, Duration(10*time.Minute))
 	t.Ask.Timeout = cmp.Or(t.Ask.Timeout, Duration(24*time.Hour))
 	t.Ask.OnTimeout = cmp.Or(t.Ask.OnTimeout, AskFail)
-	t.OnBusy = cmp.Or(t.OnBusy, "enqueue")
+	t.OnBusy = cmp.Or(t.OnBusy, BusyEnqueue)
 	t.Priority = cmp.Or(t.Priority, "normal")
 	return t
 }
@@ -183,8 +183,8 @@ func (t Task) validateExtras() error {
 // validateTiming refuses what this version can't do rather than do something else without a word.
 func (t Task) validateTiming() error {
 	switch {
-	case t.OnBusy != "enqueue":
-		return fmt.Errorf("on_busy %q: this version knows enqueue only", clip(t.OnBusy, 80))
+	case t.OnBusy != BusyEnqueue && t.OnBusy != BusyReject && t.OnBusy != BusyInterrupt:
+		return fmt.Errorf("on_busy %q is not one of enqueue, reject, interrupt", clip(t.OnBusy, 80))
 	case t.NotBefore != "" || t.Every != "":
 		return errors.New("not_before and every: this version starts tasks at once only")
 	case t.RetryWithReflection != 0:

@@ -148,6 +148,9 @@ func (dr *drive) waitForTurn() error {
 		if s.Facts != nil || s.Ending != nil || s.Ended != nil || s.Wait != nil {
 			return nil
 		}
+		if s.Task.OnBusy == BusyReject {
+			return Failed{Reason: FailInvalidTask, Message: "session " + s.Task.Session + " is busy, and the task says on_busy: reject"}
+		}
 		return Wait{Session: true, Why: "another run of session " + s.Task.Session + " goes first"}
 	})
 }

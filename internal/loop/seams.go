@@ -184,6 +184,12 @@ type Settler interface {
 	Extend(ctx context.Context) error
 }
 
+// Orders publishes orders as others do.
+type Orders interface {
+	// Order puts a control, as JSON, into the queue.
+	Order(ctx context.Context, id RunID, control json.RawMessage) error
+}
+
 // Outcomes tells somebody who waits at the API what came of a queue message of theirs. Best effort.
 type Outcomes interface {
 	Tell(d Delivery, status, message string)
@@ -329,4 +335,13 @@ type Reconciled struct {
 type Memory interface {
 	// Recall returns the k facts of the tenant and user nearest to the query.
 	Recall(ctx context.Context, tenant, user, query string, k int) ([]Fact, error)
+	// Learn stores what is durable in what was said in a run. ask puts messages to the model, whose reply has to be one
+	// JSON object. It may be called again for the same run: what is stored already is not stored twice.
+	Learn(ctx context.Context, tenant, user, run string, said []SessionMessage, ask Asker) error
 }
+
+// Asker puts messages to a model and returns what it says.
+type Asker func(ctx context.Context, messages []Message) (string, error)
+
+// ErrUseless says that doing it again can't help.
+var ErrUseless = errors.New("another try can't help")

@@ -161,6 +161,9 @@ func (s *State) apply(e Event) {
 		s.say(e, "assistant", "I could not do this: "+d.Message)
 	case Cancelled:
 		s.Ended = d
+		if text := s.unfinished(); text != "" {
+			s.say(e, "assistant", text)
+		}
 	default:
 		panic(fmt.Sprintf("loop: no fold for %T", d))
 	}

@@ -35,7 +35,14 @@ type openRun struct {
 
 // job does a job of the workers that came as a wake-up, and settles it.
 func (w *Worker) job(ctx context.Context, log *slog.Logger, d Delivery, do func(context.Context, Delivery) error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var beats sync.WaitGroup
+	defer beats.Wait()
+	done := make(chan struct{})
+	beats.Go(func() { w.extendUntil(ctx, d, done) })
 	err := func() (err error) {
+		defer close(done)
 		defer recovered(&err)
 		return do(ctx, d)
 	}()
@@ -51,6 +58,24 @@ func (w *Worker) job(ctx context.Context, log *slog.Logger, d Delivery, do func(
 	}
 }
 
+// extendUntil keeps a job with this worker until it is done.
+func (w *Worker) extendUntil(ctx context.Context, d Delivery, done <-chan struct{}) {
+	tick := time.NewTicker(w.Lease / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := d.Settler.Extend(ctx); err != nil {
+				w.Log.Warn("the lease of a job could not be extended", "job", d.Run, "error", err)
+			}
+		case <-done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // armSweep publishes the repeating schedule of the sweep. Every worker does at its start; the last one's counts.
 func (w *Worker) armSweep(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
@@ -63,11 +88,11 @@ func (w *Worker) armSweep(ctx context.Context) {
 	}
 }
 
-func (w *Worker) sweep(ctx context.Context, d Delivery) error {
+func (w *Worker) sweep(ctx context.Context, _ Delivery) error {
 	s := &w.sweeper
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := w.catchUp(ctx, d, s); err != nil {
+	if err := w.catchUp(ctx, s); err != nil {
 		return err
 	}
 	idle, err := w.Wakes.Idle(ctx)
@@ -105,7 +130,7 @@ func (w *Worker) sweep(ctx context.Context, d Delivery) error {
 }
 
 // catchUp reads the states that changed since the last sweep of this worker.
-func (w *Worker) catchUp(ctx context.Context, d Delivery, s *sweeper) error {
+func (w *Worker) catchUp(ctx context.Context, s *sweeper) error {
 	if s.open == nil {
 		s.open = map[RunID]openRun{}
 	}
@@ -120,9 +145,6 @@ func (w *Worker) catchUp(ctx context.Context, d Delivery, s *sweeper) error {
 		}
 		if len(heads) < sweepPage {
 			return nil
-		}
-		if err := d.Settler.Extend(ctx); err != nil {
-			return fmt.Errorf("extend the lease of the sweep: %w", err)
 		}
 	}
 }

@@ -71,6 +71,13 @@ const (
 	AskDefault  = "default"
 )
 
+// Values of [Task.OnBusy]: what becomes of a task whose session has a run going on.
+const (
+	BusyEnqueue   = "enqueue"   // it waits for its turn
+	BusyReject    = "reject"    // it fails at once
+	BusyInterrupt = "interrupt" // the others are cancelled, and what they did is shown to it
+)
+
 // Duration is a time.Duration that reads and writes text such as "10m" in JSON.
 type Duration time.Duration
 

@@ -133,7 +133,7 @@ func (n *Node) startWorker(ctx context.Context) error {
 	n.later(func() { _ = closer.Close() }) // child processes are ended; their last words do not matter
 	n.worker, err = loop.NewWorker(loop.Config{
 		Name: n.opts.Name, Prefix: n.bus.Prefix(),
-		Journal: n.bus, Heads: n.bus, Wakes: n.bus, Sessions: n.bus, Blobs: n.bus, Graveyard: n.bus, Outcomes: n.bus,
+		Journal: n.bus, Heads: n.bus, Wakes: n.bus, Sessions: n.bus, Blobs: n.bus, Graveyard: n.bus, Outcomes: n.bus, Orders: n.bus,
 		Inbox: source{n.bus.Inbox(), n.bus, n.log}, WakeQueue: source{n.bus.Wakes(), n.bus, n.log},
 		Model: model, Tools: registry,
 		Concurrency: n.opts.Concurrency, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,

@@ -90,7 +90,7 @@ func workerChild(ctx context.Context, args []string, log *slog.Logger) error {
 		return err
 	}
 	w, err := loop.NewWorker(loop.Config{
-		Name: *name, Journal: b, Heads: b, Wakes: b, Sessions: b, Blobs: b, Graveyard: b, Outcomes: b,
+		Name: *name, Journal: b, Heads: b, Wakes: b, Sessions: b, Blobs: b, Graveyard: b, Outcomes: b, Orders: b,
 		Inbox: b.Inbox(), WakeQueue: b.Wakes(), Model: model, Tools: registry, Lease: *lease, Grace: grace, Log: log,
 	})
 	if err != nil {
