@@ -20,6 +20,12 @@ npm: ## the real peers that tests talk to, from the npm registry
 	npm ci --prefix internal/tools/testdata/npm --ignore-scripts --no-audit --no-fund
 	npm ci --prefix examples/node-tool --ignore-scripts --no-audit --no-fund
 
+$(BIN)/weaviate-server: deploy/weaviate/go.mod
+	nice $(GO) build -C deploy/weaviate -o ../../$(BIN)/weaviate-server github.com/weaviate/weaviate/cmd/weaviate-server
+
+.PHONY: weaviate
+weaviate: $(BIN)/weaviate-server ## the Weaviate server that tests run against; ten minutes, once
+
 .PHONY: lint
 lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types are complete
 	$(GO) vet ./...
@@ -31,7 +37,6 @@ lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types a
 .PHONY: bench
 bench: ## the engine against the floor, and how storage grows
 	$(GO) test ./internal/loop -run '^$$' -bench 'Engine|Bytes' -benchtime 2000x
-	$(GO) test ./internal/loop -run '^$$' -bench Overlap -benchtime 3x
 
 # How long, and what is drawn; an empty SEED is one from the clock.
 TIME ?= 60s

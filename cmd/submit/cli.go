@@ -33,6 +33,17 @@ type commandLine struct {
 	Show    showCommand    `cmd:"" help:"Show a run: its plan, open question, answer."`
 	List    listCommand    `cmd:"" help:"List runs, the last changed at the end."`
 	Events  eventsCommand  `cmd:"" help:"Print the events of a run."`
+	Facts   factsCommand   `cmd:"" help:"List, add or forget what is known about a user (--user) for the long term."`
+	Dead    deadCommand    `cmd:"" help:"Look at messages that could not be processed, and try them again or remove them (for operators)."`
+}
+
+type factsCommand struct {
+	Action string `arg:"" optional:"" enum:"list,add,forget" default:"list" help:"list, add or forget (list)."`
+	Words  string `arg:"" optional:"" help:"With add the fact, a sentence; with forget the id of one, as list shows it."`
+
+	Kind string `help:"With add: preference, project, decision, person or other." placeholder:"KIND"`
+	All  bool   `help:"With forget: all facts of the user."`
+	JSON bool   `name:"json" help:"Print each fact as one line of JSON."`
 }
 
 // link says where the workers are and who speaks.
@@ -103,7 +114,7 @@ type showCommand struct {
 
 type listCommand struct {
 	Status string `enum:",running,waiting,paused,done,failed,cancelled" default:"" placeholder:"STATUS" help:"Only runs that are running, waiting, paused, done, failed or cancelled."`
-	JSON   bool   `name:"json" help:"Print each run as one line of JSON."`
+	JSON   bool   `name:"json" help:"Print the state of each run as one line of JSON."`
 }
 
 type eventsCommand struct {
@@ -111,4 +122,13 @@ type eventsCommand struct {
 	From   uint64 `default:"1" placeholder:"N" help:"Number of the first event wanted (1)."`
 	Follow bool   `short:"f" help:"Go on until the run has ended; the exit status is then that of the run."`
 	JSON   bool   `name:"json" help:"Print each event as one line of JSON, as it is stored."`
+}
+
+type deadCommand struct {
+	Action string   `arg:"" optional:"" enum:"list,show,redrive,drop" default:"list" help:"list, show, redrive or drop (list)."`
+	Seq    []uint64 `arg:"" optional:"" help:"Numbers of dead letters, as list shows them."`
+
+	All        bool `help:"With redrive or drop: all dead letters of the tenant."`
+	AllTenants bool `help:"With list, or with --all: those of every tenant."`
+	JSON       bool `name:"json" help:"Print each dead letter as one line of JSON."`
 }

@@ -92,3 +92,16 @@ func (eventsCommand) Help() string {
 
 With --follow the exit status is that of the run: 0 answered, 1 failed, 3 cancelled.`
 }
+
+// Help explains dead letters.
+func (deadCommand) Help() string {
+	return `Workers put aside what they can't process: a task that nobody can read, a reply to a run that does not exist, a message whose handling failed five times. They are shown to operators, whose NATS user may use JetStream. redrive publishes the message again as it was; a task then runs under a new id, such as order-4417-r1.
+
+Examples:
+
+    submit dead
+    submit dead show 12
+    submit dead redrive 12 13
+    submit dead drop --all --tenant acme
+    submit dead list --all-tenants --json | jq -r .reason`
+}

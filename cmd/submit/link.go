@@ -14,20 +14,11 @@ import (
 // connectTimeout bounds how long a person waits to hear that NATS is not there.
 const connectTimeout = 4 * time.Second
 
-// dial connects to the workers' NATS. Close the connection.
+// dial connects to the workers' NATS and speaks for the tenant. Close the connection.
 func (p *program) dial() (*bus.Client, *nats.Conn, error) {
-	ctx, cancel := context.WithTimeout(p.ctx, connectTimeout)
-	defer cancel()
-	conn, err := bus.Connect(ctx, bus.ConnectOptions{
-		URL: p.link.NATS, Context: p.link.Context, InboxPrefix: p.link.InboxPrefix, Name: "ratchet submit",
-	})
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		return nil, nil, problem{codeUnreachable, "NATS can't be reached at " + p.link.where() + ".\nStart a worker with its own " +
-			"server (worker --embedded), name another server with --nats, or use --local, which needs nothing running."}
-	default:
-		return nil, nil, problem{codeUnreachable, err.Error()}
+	conn, err := p.connect()
+	if err != nil {
+		return nil, nil, err
 	}
 	client, err := bus.NewClient(conn, p.link.Prefix, p.link.Tenant)
 	if err != nil {
@@ -35,6 +26,24 @@ func (p *program) dial() (*bus.Client, *nats.Conn, error) {
 		return nil, nil, usage("%v", err)
 	}
 	return client, conn, nil
+}
+
+// connect connects to the workers' NATS.
+func (p *program) connect() (*nats.Conn, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, connectTimeout)
+	defer cancel()
+	conn, err := bus.Connect(ctx, bus.ConnectOptions{
+		URL: p.link.NATS, Context: p.link.Context, InboxPrefix: p.link.InboxPrefix, Name: "ratchet submit",
+	})
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, problem{codeUnreachable, "NATS can't be reached at " + p.link.where() + ".\nStart a worker with its own " +
+			"server (worker --embedded), name another server with --nats, or use --local, which needs nothing running."}
+	default:
+		return nil, problem{codeUnreachable, err.Error()}
+	}
 }
 
 // where names the server without the password that its URL may hold.

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"ratchet/internal/bus"
 	"ratchet/internal/loop"
 	"ratchet/internal/terminal"
@@ -47,38 +49,85 @@ func (p *program) printJSON(v any) error {
 // Run lists runs.
 func (c *listCommand) Run(p *program) error {
 	return p.with(func(client *bus.Client) error {
+		if c.JSON {
+			return c.states(p, client)
+		}
 		var rows [][]string
-		request := bus.ListRequest{Status: loop.Status(c.Status), Limit: listPage}
-		for {
-			page, err := client.List(p.ctx, request)
-			if err != nil {
-				return p.explain(err)
-			}
-			for _, r := range page.Runs {
-				if c.JSON {
-					if err := p.printJSON(r); err != nil {
-						return err
-					}
-					continue
-				}
+		err := c.pages(p, client, func(page []bus.ListedRun) error {
+			for _, r := range page {
 				rows = append(rows, []string{r.Run, string(r.Status), r.Updated.Local().Format(time.DateTime), r.Goal})
 			}
-			if page.Next == 0 || page.Next == request.After {
-				break
-			}
-			request.After = page.Next
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		return c.table(p, rows)
 	})
 }
+
+// pages calls each with one page of runs after the other.
+func (c *listCommand) pages(p *program, client *bus.Client, each func([]bus.ListedRun) error) error {
+	request := bus.ListRequest{Status: loop.Status(c.Status), Limit: listPage}
+	for {
+		page, err := client.List(p.ctx, request)
+		if err != nil {
+			return p.explain(err)
+		}
+		if err := each(page.Runs); err != nil {
+			return err
+		}
+		if page.Next == 0 || page.Next == request.After {
+			return nil
+		}
+		request.After = page.Next
+	}
+}
+
+// states prints the whole state of each run, which a list does not have: a page of them may not fit into a message.
+func (c *listCommand) states(p *program, client *bus.Client) error {
+	return c.pages(p, client, func(page []bus.ListedRun) error {
+		heads := make([]*loop.Head, len(page))
+		asking, ctx := errgroup.WithContext(p.ctx)
+		asking.SetLimit(listAtOnce)
+		for i, r := range page {
+			asking.Go(func() error {
+				head, err := client.Get(ctx, r.Run)
+				var api *bus.APIError
+				switch {
+				case errors.As(err, &api) && api.Code == 404:
+					return nil // it has expired since
+				case err != nil:
+					return p.explain(err)
+				}
+				heads[i] = &head
+				return nil
+			})
+		}
+		if err := asking.Wait(); err != nil {
+			return err
+		}
+		for _, head := range heads {
+			// It may have moved on since it was listed, and be listed once more.
+			if head == nil || c.Status != "" && head.Status != loop.Status(c.Status) {
+				continue
+			}
+			if err := p.printJSON(head); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// listAtOnce is how many states are asked for at the same time.
+const listAtOnce = 16
 
 // listPage is how many runs are asked for at once: their goals have a kilobyte at most, so they fit into a message.
 const listPage = 200
 
 func (c *listCommand) table(p *program, rows [][]string) error {
 	switch {
-	case c.JSON:
-		return nil
 	case len(rows) == 0 && c.Status != "":
 		p.say("No run of tenant " + p.link.Tenant + " is " + c.Status + ".")
 		return nil

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	// The full-text library starts its workers when it is loaded, and never stops them.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
 }
 
 // patience bounds every wait: long, so that a slow machine fails no test.

@@ -83,8 +83,8 @@ func (s *session) run(command string) {
 	s.t.Helper()
 	s.ran++
 	switch {
-	case command == "make test":
-		s.target("test")
+	case strings.HasPrefix(command, "make "):
+		s.target(strings.TrimPrefix(command, "make "))
 		return
 	case strings.HasPrefix(command, "export "):
 		return // a key of the reader's
@@ -97,7 +97,7 @@ func (s *session) run(command string) {
 	if strings.HasPrefix(command, "nats ") {
 		command = s.bin + "/" + command
 	}
-	if strings.HasPrefix(command, s.bin+"/worker") {
+	if strings.HasPrefix(command, s.bin+"/worker") && !strings.Contains(command, "/worker tools") {
 		s.background(strings.Replace(command, "--embedded", "--embedded --http '' --sync 2m --listen "+strings.TrimPrefix(s.url, "nats://"), 1))
 		return
 	}

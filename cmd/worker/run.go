@@ -70,6 +70,11 @@ type flags struct {
 	TokensPerMinute   int      `help:"This worker's share of the account's tokens a minute; 0: no limit."`
 	Price             []string `help:"Price of a model in USD for a million tokens, to count costs: MODEL=PROMPT,COMPLETION. May be given more than once." sep:"none" placeholder:"MODEL=PROMPT,COMPLETION"`
 
+	Weaviate           string `env:"WEAVIATE_URL" help:"Weaviate for long-term facts (its key is WEAVIATE_API_KEY); without it they lie in a bucket of NATS." placeholder:"URL"`
+	WeaviateVectorizer string `help:"Module of Weaviate that makes vectors, such as text2vec-ollama; none: by --embedding-model, or by words." placeholder:"MODULE"`
+	EmbeddingModel     string `help:"Model of the model's endpoint that makes vectors for Weaviate; none: facts are found by words." placeholder:"MODEL"`
+	Learn              bool   `default:"true" negatable:"" help:"Learn durable facts from answered runs."`
+
 	Tools string `help:"Tools file (YAML); without it calculate, current_time, add_numbers and read_result, and with --model demo the sample tools." placeholder:"FILE"`
 
 	HTTP      string `name:"http" default:"127.0.0.1:8080" help:"Address of /healthz and /readyz; empty turns it off."`
@@ -175,6 +180,10 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 			BaseURL: baseURL, APIKey: apiKey, Model: f.Model, Fallback: f.FallbackModel, NoHeaders: f.NoLLMHeaders,
 		},
 		Demo: f.Model == "demo", Files: f.Data, Tools: f.Tools, Getenv: os.Getenv, HTTP: f.HTTP, Log: log,
+	}
+	o.Memory = node.MemoryOptions{
+		Off: !f.Learn, Weaviate: f.Weaviate, WeaviateKey: os.Getenv("WEAVIATE_API_KEY"), Vectorizer: f.WeaviateVectorizer,
+		EmbeddingModel: f.EmbeddingModel,
 	}
 	prices, err := parsePrices(f.Price)
 	if err != nil {

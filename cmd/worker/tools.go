@@ -60,7 +60,7 @@ func (s toolSource) open(ctx context.Context, stderr io.Writer) (registry *tools
 		}
 	}
 	options := node.Options{Tools: s.Tools, Demo: s.Demo, Files: s.Data, Getenv: os.Getenv}
-	registry, closer, err := node.LoadTools(ctx, options, conn, nil, log)
+	registry, closer, err := node.LoadTools(ctx, options, conn, nil, nil, log)
 	if err != nil {
 		closeConn()
 		return nil, nil, err

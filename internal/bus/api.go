@@ -32,9 +32,10 @@ var errStopping = errors.New("the worker is stopping; ask again")
 // an [*APIError] is sent as it is, [loop.ErrNotFound] as 404, [ErrNoOutcome] as 504, any other is logged and sent as 500.
 type Handler func(ctx context.Context, tenant string, body []byte) (any, error)
 
-// API has a handler for each operation; all are needed. [Bus.Queries] has those that only read.
+// API has a handler for each operation. All but Facts are needed; [Bus.Queries] has those that only read.
 type API struct {
 	Submit, Reply, Control, Get, List, Events Handler
+	Facts                                     Handler // of a user, in long-term memory; nil: there is none
 }
 
 // APIError is an error that whoever asked is told.
@@ -96,6 +97,32 @@ type (
 		Goal     string      `json:"goal"`
 		Updated  time.Time   `json:"updated"`
 	}
+	// FactsRequest asks for the facts of a user, adds one, or removes one or all of them.
+	FactsRequest struct {
+		Op    string `json:"op"` // list, add, forget or forget_all
+		User  string `json:"user,omitempty"`
+		ID    string `json:"id,omitempty"`    // of the fact to forget
+		Text  string `json:"text,omitempty"`  // of the fact to add
+		Kind  string `json:"kind,omitempty"`  // likewise
+		After string `json:"after,omitempty"` // next of the answer before
+		Limit int    `json:"limit,omitempty"` // 100
+	}
+	// FactsAnswer is a page of facts, or how many were changed.
+	FactsAnswer struct {
+		Facts   []Fact `json:"facts,omitempty"`
+		Next    string `json:"next,omitempty"`
+		Changed int    `json:"changed,omitempty"`
+	}
+	// Fact is a long-term fact.
+	Fact struct {
+		ID       string    `json:"id"`
+		Text     string    `json:"text"`
+		Kind     string    `json:"kind"`
+		Run      string    `json:"run,omitempty"` // it was learned from
+		Created  time.Time `json:"created"`
+		LastUsed time.Time `json:"last_used,omitzero"`
+		Replaced time.Time `json:"replaced,omitzero"` // another fact took its place then
+	}
 	// EventsRequest asks for events of a run, or of the whole tenant where Run is empty.
 	EventsRequest struct {
 		Run   string `json:"run,omitempty"`
@@ -138,6 +165,9 @@ func (b *Bus) Serve(api API) (*Service, error) {
 	ops := map[string]Handler{
 		"submit": api.Submit, "reply": api.Reply, "control": api.Control,
 		"get": api.Get, "list": api.List, "events": api.Events,
+	}
+	if api.Facts != nil {
+		ops["facts"] = api.Facts
 	}
 	for op, handler := range ops {
 		err := service.AddEndpoint(op, s.endpoint(handler), micro.WithEndpointSubject(b.names.api(op, "*")))

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,13 +58,32 @@ func (b *Bus) DeleteBlobs(ctx context.Context, id loop.RunID) error {
 		return fmt.Errorf("find blobs of %s: %w", id, err)
 	}
 	for _, d := range doomed {
-		if err := b.blobLog.Purge(ctx, jetstream.WithPurgeSubject(d.chunks)); err != nil {
+		if err := b.purgeBlob(ctx, d.chunks, d.meta, jetstream.WithPurgeSequence(d.seq+1)); err != nil {
 			return fmt.Errorf("delete a blob of %s: %w", id, b.explain(err))
-		}
-		err := b.blobLog.Purge(ctx, jetstream.WithPurgeSubject(d.meta), jetstream.WithPurgeSequence(d.seq+1))
-		if err != nil {
-			return fmt.Errorf("delete the description of a blob of %s: %w", id, b.explain(err))
 		}
 	}
 	return nil
+}
+
+// deleteBlob removes one blob. One that does not exist is no error.
+func (b *Bus) deleteBlob(ctx context.Context, name string) error {
+	info, err := b.blobs.GetInfo(ctx, name)
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil
+	}
+	if err == nil {
+		meta := objectMeta(b.names.blobs, base64.URLEncoding.EncodeToString([]byte(name)))
+		err = b.purgeBlob(ctx, objectChunks(b.names.blobs, info.NUID), meta)
+	}
+	if err != nil {
+		return fmt.Errorf("delete blob %s: %w", name, b.explain(err))
+	}
+	return nil
+}
+
+func (b *Bus) purgeBlob(ctx context.Context, chunks, meta string, upto ...jetstream.StreamPurgeOpt) error {
+	if err := b.blobLog.Purge(ctx, jetstream.WithPurgeSubject(chunks)); err != nil {
+		return err
+	}
+	return b.blobLog.Purge(ctx, append(upto, jetstream.WithPurgeSubject(meta))...)
 }

@@ -3,7 +3,7 @@
 // and what the engine has to do lies in two work queues, one for what others publish and one for wake-ups. It also
 // serves the request/reply API, is its client, and can run a whole nats-server inside the process.
 //
-// Four streams, three buckets and two consumers are all there is; [Bus.Setup] creates them. Nothing is created for a
+// Four streams, four buckets and two consumers are all there is; [Bus.Setup] creates them. Nothing is created for a
 // tenant or for a run.
 package bus
 
@@ -83,12 +83,38 @@ type Bus struct {
 	replicated bool             // a follower may answer reads late
 
 	outcomes outcomes
+	trouble  trouble
+	mender   mender
 	close    sync.Once
 }
 
 // Open sets the streams, buckets and consumers up and returns a Bus over them. The connection stays the caller's; close
 // the Bus before it.
 func Open(ctx context.Context, nc *nats.Conn, opts Options) (*Bus, error) {
+	b, err := newBus(nc, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Setup(ctx); err != nil {
+		return nil, err
+	}
+	return b, b.lookUp(ctx)
+}
+
+// Attach returns a Bus over what workers have set up under a prefix, for an operator's tools. It creates and changes
+// none of it, and fails where there is none. The connection stays the caller's; close the Bus before it.
+func Attach(ctx context.Context, nc *nats.Conn, opts Options) (*Bus, error) {
+	b, err := newBus(nc, opts)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	b.mender.stop() // whoever only looks makes nothing
+	return b, b.lookUp(ctx)
+}
+
+func newBus(nc *nats.Conn, opts Options) (*Bus, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
@@ -101,16 +127,17 @@ func Open(ctx context.Context, nc *nats.Conn, opts Options) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
-	b := &Bus{nc: nc, js: js, names: n, opts: opts, log: opts.Log}
-	if err := b.Setup(ctx); err != nil {
-		return nil, err
-	}
-	return b, b.lookUp(ctx)
+	b := &Bus{nc: nc, names: n, opts: opts, log: opts.Log}
+	b.js = watchedStreams{js, b}
+	return b, nil
 }
 
-// Close ends the Bus's own subscriptions. It does not close the connection.
+// Close ends the Bus's own subscriptions and goroutines. It does not close the connection.
 func (b *Bus) Close() {
-	b.close.Do(b.outcomes.stop)
+	b.close.Do(func() {
+		b.outcomes.stop()
+		b.mender.stop()
+	})
 }
 
 // Prefix returns the prefix of all subjects.
@@ -128,14 +155,15 @@ func (b *Bus) lookUp(ctx context.Context) (err error) {
 	}
 	for _, s := range streams {
 		if *s.handle, err = b.js.Stream(ctx, s.name); err != nil {
-			return fmt.Errorf("look up stream %s: %w", s.name, err)
+			return fmt.Errorf("look up stream %s: %w", s.name, b.explain(err))
 		}
 	}
-	if b.heads, err = b.js.KeyValue(ctx, b.names.heads); err != nil {
-		return fmt.Errorf("look up bucket %s: %w", b.names.heads, err)
-	}
-	if b.sessions, err = b.js.KeyValue(ctx, b.names.sessions); err != nil {
-		return fmt.Errorf("look up bucket %s: %w", b.names.sessions, err)
+	for name, handle := range map[string]*jetstream.KeyValue{b.names.heads: &b.heads, b.names.sessions: &b.sessions} {
+		bucket, err := b.js.KeyValue(ctx, name)
+		if err != nil {
+			return fmt.Errorf("look up bucket %s: %w", name, b.explain(err))
+		}
+		*handle = watchedBucket{bucket, b}
 	}
 	if b.blobs, err = b.js.ObjectStore(ctx, b.names.blobs); err != nil {
 		return fmt.Errorf("look up object store %s: %w", b.names.blobs, err)
@@ -164,6 +192,12 @@ func isConflict(err error) bool {
 	default:
 		return false
 	}
+}
+
+// isUndecided reports whether a lost compare-and-set was lost to a write that is still on its way to the other replicas.
+func isUndecided(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && isConflict(err) && api.ErrorCode != codeWrongLastSequence
 }
 
 // refused reports whether the server answered that it did not store the message, so that the outcome is known.
@@ -196,8 +230,9 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, requestTimeout)
 }
 
-// Ready reports whether work can go on: the connection is up, and all streams and consumers answer. It is an error that
-// says what does not.
+// Ready reports whether work can go on: the connection is up, all streams and consumers that runs need answer, and nothing
+// that was to be stored, fetched or acknowledged in the last 30 s failed without having succeeded since. It is an error
+// that says what does not.
 func (b *Bus) Ready(ctx context.Context) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -218,7 +253,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 			return fmt.Errorf("consumer %s of stream %s can't be reached: %w", name, stream, b.explain(err))
 		}
 	}
-	return nil
+	return b.trouble.recent()
 }
 
 // errNotConnected says what the client library calls an exceeded buffer: nothing is buffered while it reconnects.
@@ -232,8 +267,14 @@ func explain(nc *nats.Conn, err error) error {
 	if errors.Is(err, nats.ErrReconnectBufExceeded) {
 		return errNotConnected
 	}
-	if last := nc.LastError(); last != nil && isTimeout(err) {
+	if !isTimeout(err) && !errors.Is(err, errSilent) {
+		return err
+	}
+	if last := nc.LastError(); last != nil {
 		return fmt.Errorf("%w (last word of the server: %w)", err, last)
+	}
+	if nc.IsConnected() {
+		return fmt.Errorf("%w (the server did not answer; its log may say why, such as a full disk or a leader that is missing)", err)
 	}
 	return err
 }

@@ -82,6 +82,11 @@ func (c *Client) Events(ctx context.Context, r EventsRequest) (e EventsAnswer, e
 	return e, c.ask(ctx, "events", r, &e)
 }
 
+// Facts lists, adds or removes long-term facts of a user.
+func (c *Client) Facts(ctx context.Context, r FactsRequest) (a FactsAnswer, err error) {
+	return a, c.ask(ctx, "facts", r, &a)
+}
+
 // ask sends a request and decodes the answer.
 func (c *Client) ask(ctx context.Context, op string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -125,6 +126,7 @@ func (o ConnectOptions) dial() (*nats.Conn, error) {
 
 func (o ConnectOptions) options() []nats.Option {
 	log := o.Log
+	var said repeats
 	options := []nats.Option{
 		nats.Name(o.Name),
 		nats.Timeout(dialTimeout),
@@ -143,7 +145,11 @@ func (o ConnectOptions) options() []nats.Option {
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			log.Info("connected to NATS again", "server", nc.ConnectedUrlRedacted())
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { logAsync(log, sub, err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if !said.lately(err) {
+				logAsync(log, sub, err)
+			}
+		}),
 	}
 	if o.Creds != "" {
 		options = append(options, nats.UserCredentials(o.Creds))
@@ -158,6 +164,34 @@ func (o ConnectOptions) options() []nats.Option {
 		options = append(options, nats.CustomInboxPrefix(o.InboxPrefix))
 	}
 	return options
+}
+
+// repeatEvery is how often the same trouble with a connection is logged.
+const repeatEvery = 10 * time.Second
+
+// repeats knows what was logged lately: every attempt of every run meets the same missing permission.
+type repeats struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// lately reports whether such an error was logged a moment ago, and notes that it is now if not. Subjects of the same
+// kind are the same trouble.
+func (r *repeats) lately(err error) bool {
+	kind := err.Error()
+	if before, subject, named := strings.Cut(kind, `"`); named {
+		kind = before + area(strings.TrimSuffix(subject, `"`))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.last[kind]) < repeatEvery {
+		return true
+	}
+	if r.last == nil || len(r.last) > 100 {
+		r.last = map[string]time.Time{}
+	}
+	r.last[kind] = time.Now()
+	return false
 }
 
 // logAsync logs what the server or client says outside of any call.

@@ -1,7 +1,9 @@
 package bus
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -37,6 +39,9 @@ func (b *Bus) Bury(ctx context.Context, d loop.Delivery, reason, explanation str
 		headerSequence:   {formatSeq(d.Seq)},
 		headerDeliveries: {formatSeq(d.Attempt)},
 	}
+	if run := firstRun(d); loop.ValidID(run) {
+		ours.Set(headerRun, run)
+	}
 	maps.Copy(msg.Header, harmless(d.Header))
 	maps.Copy(msg.Header, ours)
 	room := int(b.nc.MaxPayload()) - deadSlack
@@ -57,6 +62,25 @@ func (b *Bus) Bury(ctx context.Context, d loop.Delivery, reason, explanation str
 		return fmt.Errorf("bury message %s: %w", id, b.explain(err))
 	}
 	return nil
+}
+
+// firstRun names the run that a delivery is for; of a task that was published again from a dead letter, the first one.
+func firstRun(d loop.Delivery) string {
+	if d.Kind != loop.DeliverTask {
+		return d.Run
+	}
+	return cmp.Or(idOf(d.Body), nats.Header(d.Header).Get(headerRedriveOf), d.DefaultID)
+}
+
+// idOf returns the id that a task names, empty where it names none that can be used.
+func idOf(task []byte) string {
+	var named struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(task, &named) != nil || !loop.ValidID(named.ID) {
+		return ""
+	}
+	return named.ID
 }
 
 // harmless returns the headers of a message with those renamed that have power over where a copy of it goes.

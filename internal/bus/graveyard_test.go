@@ -54,6 +54,7 @@ func TestBury(t *testing.T) {
 		"Ratchet-Subject":                       {"agent.task.acme"},
 		"Ratchet-Sequence":                      {"1"},
 		"Ratchet-Deliveries":                    {"1"},
+		"Ratchet-Run":                           {"order-1"},
 		"Ratchet-Original-Nats-Msg-Id":          {"order-1"},
 		"Ratchet-Original-Nats-Expected-Stream": {"AGENT_TASKS"},
 		"Ratchet-Original-Ratchet-Reason":       {"spoofed"},

@@ -60,11 +60,27 @@ func (b *Bus) Save(ctx context.Context, h loop.Head, revision uint64) (uint64, e
 	if err != nil {
 		return 0, fmt.Errorf("save state of %s: %w", id, err)
 	}
-	next, err := compareAndSet(ctx, b.heads, headKey(id), value, revision)
+	next, err := b.setHead(ctx, id, value, revision)
 	if err != nil {
 		return 0, fmt.Errorf("save state of %s over revision %d: %w", id, revision, b.explain(err))
 	}
 	return next, nil
+}
+
+// setHead is compareAndSet for states, which are written with every run, without the library's detours.
+func (b *Bus) setHead(ctx context.Context, id loop.RunID, value []byte, revision uint64) (uint64, error) {
+	ack, err := b.js.PublishMsg(ctx, &nats.Msg{
+		Subject: kvSubject(b.names.heads, headKey(id)), Data: value, Header: nats.Header{headerExpectedSeq: {formatSeq(revision)}},
+	})
+	switch {
+	case err == nil:
+		return ack.Sequence, nil
+	case !isConflict(err):
+		return 0, err
+	case revision > 0:
+		return 0, loop.ErrConflict
+	}
+	return compareAndSet(ctx, b.heads, headKey(id), value, 0) // the key may have been deleted
 }
 
 // compareAndSet writes a key if its revision is still the given one (0: there is none, or it was deleted).

@@ -20,6 +20,9 @@ const MaxEvent = 512 << 10
 // tailTimeout bounds the look at the journal after an append whose answer did not come.
 const tailTimeout = 2 * time.Second
 
+// maxTailWait is the longest time between two such looks.
+const maxTailWait = 100 * time.Millisecond
+
 // Append implements [loop.Journal]. It carries no message id: on replicated streams a different event under the same id
 // is acknowledged as a duplicate, and whoever sent it believes that it was stored.
 func (b *Bus) Append(ctx context.Context, e loop.Event, expected uint64) (uint64, error) {
@@ -54,19 +57,36 @@ func (b *Bus) Append(ctx context.Context, e loop.Event, expected uint64) (uint64
 }
 
 // resolve finds out what became of an append that was not acknowledged. If it was stored, it is the first message after
-// the expected sequence, whatever followed it.
+// the expected sequence, whatever followed it. A conflict on replicas may be with an append that no replica shows yet and
+// that may still be lost: it is waited for, so that who is told of a conflict finds what it lost to.
 func (b *Bus) resolve(ctx context.Context, e loop.Event, body []byte, expected uint64, cause error) (uint64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tailTimeout)
 	defer cancel()
 	next, err := b.leaderNext(ctx, b.names.events, b.names.journal(e.RunID), expected)
+	for wait := time.Millisecond; b.replicated && isConflict(cause) && err != nil && ctx.Err() == nil; wait *= 2 {
+		pause(ctx, min(wait, maxTailWait))
+		next, err = b.leaderNext(ctx, b.names.events, b.names.journal(e.RunID), expected)
+	}
 	switch {
 	case err == nil && bytes.Equal(next.Data, body):
 		return next.Seq, nil
+	case err != nil && isUndecided(cause):
+		return 0, fmt.Errorf("append %s event %d of %s after %d: another append is on its way and not decided: %w",
+			e.Type(), e.N, e.RunID, expected, cause)
 	case err == nil || isConflict(cause):
 		return 0, fmt.Errorf("append %s event %d of %s after %d: %w", e.Type(), e.N, e.RunID, expected, loop.ErrConflict)
 	default:
 		return 0, fmt.Errorf("append %s event %d of %s: nobody knows whether it was stored: %w",
 			e.Type(), e.N, e.RunID, b.explain(forGood(cause)))
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
@@ -300,6 +301,14 @@ func BenchmarkRead(bb *testing.B) {
 		page, err := b.Read(context.Background(), loop.RunID{Tenant: "acme", Run: "r7"}, 0)
 		if err != nil || len(page.Events) != 6 {
 			bb.Fatal(len(page.Events), err)
+		}
+	}
+}
+
+func TestConflictCodes(t *testing.T) {
+	for code, want := range map[jetstream.ErrorCode]bool{10071: true, 10158: true, 10163: true, 10164: true, 10077: false, 10059: false} {
+		if got := bus.IsConflict(fmt.Errorf("append: %w", &jetstream.APIError{ErrorCode: code})); got != want {
+			t.Errorf("code %d is a conflict: %t", code, got)
 		}
 	}
 }

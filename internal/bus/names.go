@@ -36,6 +36,9 @@ const (
 	headerBlob           = "Ratchet-Blob"
 	headerOriginalPrefix = "Ratchet-Original-" // before the name of an original header that would have power
 	headerDropped        = "Ratchet-Headers-Dropped"
+	headerRun            = "Ratchet-Run"
+	headerRedrive        = "Ratchet-Redrive"    // of a queue message that was a dead letter: how often
+	headerRedriveOf      = "Ratchet-Redrive-Of" // the same: the id of its first run, for a task that names none
 
 	headerMsgID          = "Nats-Msg-Id"
 	headerExpectedSeq    = "Nats-Expected-Last-Subject-Sequence"
@@ -62,6 +65,7 @@ type names struct {
 
 	tasks, wake, events, dead string // streams
 	heads, sessions, blobs    string // buckets
+	pace                      string // the same
 }
 
 func newNames(prefix string) (names, error) {
@@ -72,7 +76,7 @@ func newNames(prefix string) (names, error) {
 	return names{
 		prefix: prefix,
 		tasks:  upper + "_TASKS", wake: upper + "_WAKE", events: upper + "_EVENTS", dead: upper + "_DEAD",
-		heads: upper + "_RUNS", sessions: upper + "_SESSIONS", blobs: upper + "_BLOBS",
+		heads: upper + "_RUNS", sessions: upper + "_SESSIONS", blobs: upper + "_BLOBS", pace: upper + "_PACE",
 	}, nil
 }
 

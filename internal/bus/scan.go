@@ -115,7 +115,7 @@ func (b *Bus) leaderNext(ctx context.Context, stream, filter string, after uint6
 // leaderGet asks the stream's leader for one message. The client library's own call goes to any replica where the
 // stream allows direct reads.
 func (b *Bus) leaderGet(ctx context.Context, stream string, request map[string]any) (stored, error) {
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout) // an answer may be lost with a server
 	defer cancel()
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -130,6 +130,7 @@ func (b *Bus) leaderGet(ctx context.Context, stream string, request map[string]a
 		Message *struct {
 			Subject string `json:"subject"`
 			Seq     uint64 `json:"seq"`
+			Headers []byte `json:"hdrs"`
 			Data    []byte `json:"data"`
 		} `json:"message"`
 	}
@@ -144,7 +145,13 @@ func (b *Bus) leaderGet(ctx context.Context, stream string, request map[string]a
 	case r.Message == nil:
 		return stored{}, errors.New("the server's answer holds no message")
 	}
-	return stored{Subject: r.Message.Subject, Seq: r.Message.Seq, Data: r.Message.Data}, nil
+	msg := stored{Subject: r.Message.Subject, Seq: r.Message.Seq, Data: r.Message.Data}
+	if len(r.Message.Headers) > 0 {
+		if msg.Header, err = nats.DecodeHeadersMsg(r.Message.Headers); err != nil {
+			return stored{}, fmt.Errorf("the server's answer holds headers that can't be read: %w", err)
+		}
+	}
+	return msg, nil
 }
 
 func formatSeq(seq uint64) string { return strconv.FormatUint(seq, 10) }

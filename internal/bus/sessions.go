@@ -53,6 +53,21 @@ func sane(s loop.Session) bool {
 	return s.V == sessionVersion
 }
 
+// DeleteSession implements [loop.Sessions].
+func (b *Bus) DeleteSession(ctx context.Context, tenant, session string, revision uint64) error {
+	if err := checkRun(loop.RunID{Tenant: tenant, Run: session}); err != nil {
+		return fmt.Errorf("delete session: %w", err)
+	}
+	err := b.sessions.Purge(ctx, tenant+"."+session, jetstream.LastRevision(revision))
+	switch {
+	case isConflict(err):
+		return loop.ErrConflict
+	case err != nil:
+		return fmt.Errorf("delete session %s of tenant %s: %w", session, tenant, b.explain(err))
+	}
+	return nil
+}
+
 // SaveSession implements [loop.Sessions]. A version of 0 is written as the current one.
 func (b *Bus) SaveSession(ctx context.Context, tenant, session string, s loop.Session, revision uint64) error {
 	if err := checkRun(loop.RunID{Tenant: tenant, Run: session}); err != nil {

@@ -81,7 +81,7 @@ func checkVersion(version string) error {
 type layout struct {
 	jetstream.StreamConfig
 	unlimited bool
-	keepAge   bool                        // the operator may limit the age of its messages
+	keepAge   bool                        // the operator may limit the age of its messages; else MaxAge does
 	create    func(context.Context) error // nil: as a plain stream
 }
 
@@ -118,8 +118,9 @@ func (b *Bus) streams() []layout {
 			},
 			keepAge: true,
 		},
-		b.bucket(n.heads, "states of runs"),
-		b.bucket(n.sessions, "conversations"),
+		b.bucket(n.heads, "states of runs", 0),
+		b.bucket(n.sessions, "conversations", 0),
+		b.bucket(n.pace, "when endpoints take requests again", paceTTL),
 		{
 			StreamConfig: jetstream.StreamConfig{
 				Name:      objectStream(n.blobs),
@@ -136,16 +137,16 @@ func (b *Bus) streams() []layout {
 	}
 }
 
-// bucket is the layout of a key-value bucket that keeps the last value of each key, whatever its age.
-func (b *Bus) bucket(name, description string) layout {
+// bucket is the layout of a key-value bucket that keeps the last value of each key, for ever where ttl is 0.
+func (b *Bus) bucket(name, description string, ttl time.Duration) layout {
 	return layout{
 		StreamConfig: jetstream.StreamConfig{
-			Name: kvStream(name), Subjects: []string{kvSubject(name, ">")}, MaxMsgsPerSubject: 1,
+			Name: kvStream(name), Subjects: []string{kvSubject(name, ">")}, MaxMsgsPerSubject: 1, MaxAge: ttl,
 			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, AllowDirect: true, AllowRollup: true,
 		},
 		create: func(ctx context.Context) error {
 			_, err := b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-				Bucket: name, Description: description, History: 1, Replicas: b.opts.Replicas,
+				Bucket: name, Description: description, History: 1, TTL: ttl, Replicas: b.opts.Replicas,
 			})
 			return err
 		},
@@ -240,7 +241,7 @@ func (l layout) over(have jetstream.StreamConfig, replicas int) jetstream.Stream
 		c.Duplicates = l.Duplicates
 	}
 	if !l.keepAge {
-		c.MaxAge = 0
+		c.MaxAge = l.MaxAge
 	}
 	if l.unlimited {
 		c.MaxMsgs, c.MaxBytes, c.MaxMsgSize, c.MaxConsumers = -1, -1, -1, -1

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"ratchet/internal/loop"
 )
@@ -18,9 +19,16 @@ const (
 	// After a hard restart of the server pulls with a long expiry hang; short ones with a short heartbeat do not.
 	pullExpiry    = 5 * time.Second
 	pullHeartbeat = time.Second
+	pullSubject   = "$JS.API.CONSUMER.MSG.NEXT."
 	// drainTimeout bounds the wait for messages that are on their way when a pull is given up.
 	drainTimeout = time.Second
 )
+
+// errSilent says that a pull got no heartbeat: the server has not heard of it, or not answered.
+var errSilent = errors.New("the server went silent")
+
+// errNobody says that no server feels responsible for the consumer: it was deleted, or has no leader at the moment.
+var errNobody = errors.New("no server answers for the queue at the moment")
 
 // ErrNoConsumer says that the stream or consumer a Source reads from is gone. [Bus.Setup] makes it anew.
 var ErrNoConsumer = errors.New("the stream or consumer was deleted")
@@ -57,9 +65,13 @@ func (s *Source) Fetch(ctx context.Context, n int, take func(loop.Delivery)) err
 	p := pull{source: s, sub: sub, arrived: arrived}
 	if err := p.request(inbox, n); err != nil {
 		_ = sub.Unsubscribe()
-		return fmt.Errorf("fetch from %s: %w", s.consumer, err)
+		return fmt.Errorf("fetch from %s: %w", s.consumer, s.bus.explain(err))
 	}
 	open, err := p.receive(ctx, n, take)
+	if errors.Is(err, errNobody) && s.deleted(ctx) {
+		err = ErrNoConsumer
+	}
+	s.bus.note("fetching from "+s.stream, pullSubject, true, err)
 	if open {
 		p.giveBack()
 	} else {
@@ -69,6 +81,14 @@ func (s *Source) Fetch(ctx context.Context, n int, take func(loop.Delivery)) err
 		return fmt.Errorf("fetch from %s: %w", s.consumer, s.bus.explain(err))
 	}
 	return nil
+}
+
+// deleted asks whether the consumer is gone.
+func (s *Source) deleted(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := s.bus.js.Consumer(ctx, s.stream, s.consumer)
+	return errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
 // pull is one request for messages.
@@ -107,7 +127,7 @@ func (p *pull) request(inbox string, n int) error {
 	if err != nil {
 		return err
 	}
-	subject := "$JS.API.CONSUMER.MSG.NEXT." + p.source.stream + "." + p.source.consumer
+	subject := pullSubject + p.source.stream + "." + p.source.consumer
 	return p.source.bus.nc.PublishRequest(subject, inbox, body)
 }
 
@@ -121,7 +141,7 @@ func (p *pull) receive(ctx context.Context, n int, take func(loop.Delivery)) (op
 		case <-ctx.Done():
 			return true, nil
 		case <-silence.C:
-			return true, errors.New("the server went silent")
+			return true, errSilent
 		case msg := <-p.arrived:
 			silence.Reset(2 * pullHeartbeat)
 			since := p.heard.next()
@@ -185,7 +205,9 @@ func status(msg *nats.Msg) (ended bool, err error) {
 		return false, nil
 	case code == "404" || code == "408":
 		return true, nil
-	case code == "503" || strings.Contains(strings.ToLower(text), "consumer deleted"):
+	case code == "503":
+		return true, errNobody
+	case strings.Contains(strings.ToLower(text), "consumer deleted"):
 		return true, ErrNoConsumer
 	case code == "409" && strings.Contains(strings.ToLower(text), "leadership change"):
 		return true, nil
@@ -208,7 +230,7 @@ func (s *Source) delivery(msg *nats.Msg) (d loop.Delivery, ok bool) {
 		Seq:     meta.Sequence.Stream,
 		Time:    meta.Timestamp,
 		Attempt: meta.NumDelivered,
-		Settler: &settler{nc: s.bus.nc, reply: msg.Reply},
+		Settler: &settler{bus: s.bus, reply: msg.Reply},
 	}
 	token := strings.Split(strings.TrimPrefix(msg.Subject, s.bus.names.prefix+"."), ".")
 	d.Kind = loop.DeliveryKind(token[0])
@@ -243,12 +265,18 @@ func place(d loop.Delivery) string {
 
 // settler ends or extends a delivery by answering on its reply subject.
 type settler struct {
-	nc    *nats.Conn
+	bus   *Bus
 	reply string
 }
 
 // Ack implements [loop.Settler].
-func (s *settler) Ack(ctx context.Context) error { return s.confirmed(ctx, "acknowledge", "+ACK") }
+func (s *settler) Ack(context.Context) error {
+	err := s.bus.nc.Publish(s.reply, []byte("+ACK"))
+	if s.bus.note("settling deliveries", s.reply, false, err); err != nil {
+		return fmt.Errorf("acknowledge a delivery: %w", err)
+	}
+	return nil
+}
 
 // Extend implements [loop.Settler].
 func (s *settler) Extend(ctx context.Context) error {
@@ -258,8 +286,9 @@ func (s *settler) Extend(ctx context.Context) error {
 func (s *settler) confirmed(ctx context.Context, what, word string) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	if _, err := s.nc.RequestWithContext(ctx, s.reply, []byte(word)); err != nil {
-		return fmt.Errorf("%s a delivery: %w", what, err)
+	_, err := s.bus.nc.RequestWithContext(ctx, s.reply, []byte(word))
+	if s.bus.note("settling deliveries", s.reply, false, err); err != nil {
+		return fmt.Errorf("%s a delivery: %w", what, s.bus.explain(err))
 	}
 	return nil
 }
@@ -270,7 +299,7 @@ func (s *settler) Nak(delay time.Duration) error {
 	if delay > 0 {
 		word = fmt.Sprintf(`-NAK {"delay": %d}`, delay.Nanoseconds())
 	}
-	if err := s.nc.Publish(s.reply, []byte(word)); err != nil {
+	if err := s.bus.nc.Publish(s.reply, []byte(word)); err != nil {
 		return fmt.Errorf("hand a delivery back: %w", err)
 	}
 	return nil

@@ -1,5 +1,5 @@
 // Package demo is a model that needs no network: an HTTP handler that speaks the OpenAI chat API and carries out a few
-// examples by rules, following the plan_react protocol. It is for first steps and for tests, and says that it is a demo.
+// examples by rules, following the protocol of whichever strategy asks. It is for first steps and for tests, and says that it is a demo.
 //
 // It keeps nothing between requests. Each request's messages are read into a conversation (what was planned, called,
 // asked, and what came of it), the goal selects a scene, and the scene says what comes next. The same messages always get
@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"strings"
 	"unicode/utf8"
+
+	"ratchet/internal/plan"
 )
 
 // Model is the name under which the demo model answers, whatever name it is asked for, and Fingerprint the
@@ -44,8 +46,13 @@ func Handler() http.Handler {
 
 type chatRequest struct {
 	Messages []chatMessage `json:"messages"`
-	Stream   bool          `json:"stream"`
-	Options  struct {
+	Tools    []struct {
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	} `json:"tools"`
+	Stream  bool `json:"stream"`
+	Options struct {
 		Usage bool `json:"include_usage"`
 	} `json:"stream_options"`
 }
@@ -96,34 +103,81 @@ func complete(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "messages is empty")
 		return
 	}
-	text := reply(r.Header.Get("X-Ratchet-Purpose"), req.Messages)
+	said := reply(r.Header.Get("X-Ratchet-Purpose"), req)
 	if req.Stream {
-		stream(w, req, text)
+		stream(w, req, said)
 		return
+	}
+	message := map[string]any{"role": "assistant", "content": said.text}
+	if len(said.calls) > 0 {
+		message["tool_calls"] = said.native()
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
 		"id": "demo-1", "object": "chat.completion", "created": created, "model": Model, "system_fingerprint": Fingerprint,
 		"choices": []any{map[string]any{
-			"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": text},
+			"index": 0, "finish_reason": said.finish(), "message": message,
 		}},
-		"usage": usage(req.Messages, text),
+		"usage": usage(req.Messages, said.text),
 	})
 }
 
-// reply is what the model says. Purposes other than a step of a run get what does no harm: nothing learnt, nothing to
-// criticise, nothing filled in.
-func reply(purpose string, messages []chatMessage) string {
-	switch purpose {
-	case "learn":
-		return `{"facts":[]}`
-	case "reflect":
-		return "[DONE]"
-	case "fill":
-		return `{"type":"fill","fields":{}}`
-	case "summarize":
-		return "The demo model summarizes nothing."
+// spoken is what the model says: text, and calls in the API's own form.
+type spoken struct {
+	text  string
+	calls []plan.Call
+}
+
+// native are the calls as the API writes them.
+func (s spoken) native() []any {
+	list := make([]any, len(s.calls))
+	for i, c := range s.calls {
+		list[i] = map[string]any{
+			"index": i, "id": fmt.Sprintf("call_%d", i+1), "type": "function",
+			"function": map[string]any{"name": c.Name, "arguments": string(c.Arguments)},
+		}
 	}
-	return next(read(messages)).Encode()
+	return list
+}
+
+func (s spoken) finish() string {
+	if len(s.calls) > 0 {
+		return "tool_calls"
+	}
+	return "stop"
+}
+
+// reply is what the model says. Purposes that are no part of a strategy get what does no harm: nothing learnt. Which
+// strategy asks shows in the system prompt, by the words of its protocol.
+func reply(purpose string, req chatRequest) spoken {
+	system := ""
+	for _, m := range req.Messages {
+		if m.Role == "system" || m.Role == "developer" {
+			system += string(m.Content)
+		}
+	}
+	var offered []string
+	for _, t := range req.Tools {
+		offered = append(offered, t.Function.Name)
+	}
+	switch {
+	case purpose == "learn":
+		return spoken{text: `{"facts":[]}`}
+	case purpose == "summarize":
+		return spoken{text: "The demo model summarizes nothing."}
+	case purpose == "reflect" || strings.Contains(system, `"guidance"`):
+		return spoken{text: critic(req.Messages)}
+	case purpose == "fill" || strings.Contains(system, `{"type": "fill"`):
+		return spoken{text: fill(req.Messages)}
+	case strings.Contains(system, "Action Input:"):
+		return spoken{text: react(req.Messages)}
+	case strings.Contains(system, `"after"`):
+		return spoken{text: graph(req.Messages)}
+	case strings.Contains(system, `{"type": "tool_call", "thought"`):
+		return planner(req.Messages, nil, false)
+	case len(offered) > 0 || strings.Contains(system, "Call the tools that you were given."):
+		return planner(req.Messages, offered, true)
+	}
+	return spoken{text: next(read(req.Messages)).Encode()}
 }
 
 // usage estimates tokens: one for four bytes, and four for the frame of each message.
@@ -137,7 +191,7 @@ func usage(messages []chatMessage, text string) map[string]int {
 }
 
 // stream sends the text in chunks of a few words, as server-sent events.
-func stream(w http.ResponseWriter, req chatRequest, text string) {
+func stream(w http.ResponseWriter, req chatRequest, said spoken) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
 	flush := http.NewResponseController(w)
@@ -152,21 +206,24 @@ func stream(w http.ResponseWriter, req chatRequest, text string) {
 		_, _ = fmt.Fprintf(w, "data: %s\n\n", encode(chunk)) // a client that has gone is no concern of ours
 		_ = flush.Flush()
 	}
-	delta := func(d map[string]string, finish any) []any {
+	delta := func(d map[string]any, finish any) []any {
 		return []any{map[string]any{"index": 0, "delta": d, "finish_reason": finish}}
 	}
-	send(delta(map[string]string{"role": "assistant", "content": ""}, nil), nil)
-	for rest := text; rest != ""; {
+	send(delta(map[string]any{"role": "assistant", "content": ""}, nil), nil)
+	for rest := said.text; rest != ""; {
 		n := min(40, len(rest))
 		for n < len(rest) && !utf8.RuneStart(rest[n]) {
 			n++
 		}
-		send(delta(map[string]string{"content": rest[:n]}, nil), nil)
+		send(delta(map[string]any{"content": rest[:n]}, nil), nil)
 		rest = rest[n:]
 	}
-	send(delta(map[string]string{}, "stop"), nil)
+	if len(said.calls) > 0 {
+		send(delta(map[string]any{"tool_calls": said.native()}, nil), nil)
+	}
+	send(delta(map[string]any{}, said.finish()), nil)
 	if req.Options.Usage {
-		send([]any{}, usage(req.Messages, text))
+		send([]any{}, usage(req.Messages, said.text))
 	}
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 	_ = flush.Flush()

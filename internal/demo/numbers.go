@@ -86,12 +86,7 @@ func addNumbers(c *conversation) *scene {
 	if !sumWord.MatchString(c.goal) {
 		return nil
 	}
-	var numbers []json.Number
-	for _, s := range numberIn.FindAllString(sumIn.FindString(c.goal), 10) {
-		if n, ok := parseNumber(s); ok {
-			numbers = append(numbers, n)
-		}
-	}
+	numbers := numbersIn(c.goal)
 	if len(numbers) < 2 {
 		return nil
 	}
@@ -100,6 +95,16 @@ func addNumbers(c *conversation) *scene {
 		tools: []string{"add_numbers"},
 		play:  func(t *turn) plan.Message { return playSum(t, numbers) },
 	}
+}
+
+// numbersIn are the numbers that a goal wants added.
+func numbersIn(goal string) (numbers []json.Number) {
+	for _, s := range numberIn.FindAllString(sumIn.FindString(goal), 10) {
+		if n, ok := parseNumber(s); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
 }
 
 // playSum adds one number after the other to the sum so far.

@@ -63,10 +63,7 @@ func salesReport(c *conversation) *scene {
 	if !aboutReport.MatchString(c.goal) {
 		return nil
 	}
-	o := order{month: monthIn(c.goal), mail: aboutMail.MatchString(c.goal), chart: aboutChart.MatchString(c.goal)}
-	if m := regionIn.FindStringSubmatch(c.goal); m != nil {
-		o.region = m[1] + m[2]
-	}
+	o := orderIn(c.goal)
 	if o.month == "" {
 		return nil
 	}
@@ -76,6 +73,14 @@ func salesReport(c *conversation) *scene {
 	}
 	s.steps = append(s.steps, "Answer")
 	return s
+}
+
+func orderIn(goal string) order {
+	o := order{month: monthIn(goal), mail: aboutMail.MatchString(goal), chart: aboutChart.MatchString(goal)}
+	if m := regionIn.FindStringSubmatch(goal); m != nil {
+		o.region = m[1] + m[2]
+	}
+	return o
 }
 
 // monthIn finds the month of a goal. A word in its place that is no month is taken too: what the tool says to that is for

@@ -17,10 +17,10 @@ type scene struct {
 }
 
 // scenes try a goal in this order; each returns nil for a goal that is none of its kind.
-var scenes = []func(*conversation) *scene{salesReport, buyShares, addNumbers, compareCities}
+var scenes = []func(*conversation) *scene{salesReport, courierNote, buyShares, addNumbers, compareCities}
 
 const examples = `the demo model only knows these examples: "Is it warmer in Singapore, Jakarta or Paris?", ` +
-	`"Buy a few Microsoft shares.", "Write the sales report for March and mail it to ada@example.com" and "What is 17 plus 25?". ` +
+	`"Buy a few Microsoft shares.", "Write the sales report for March and mail it to ada@example.com", "Where is my order 4417?" and "What is 17 plus 25?". ` +
 	`Set OPENAI_BASE_URL or OPENAI_API_KEY to use a real model`
 
 // next is the model's next message.

@@ -13,7 +13,7 @@ import (
 func (dr *drive) invocation(c OpenCall) Invocation {
 	t, _ := dr.state.offered(c.Tool)
 	return Invocation{
-		Run: dr.id, Call: c.Call, Tool: c.Tool, Digest: t.Digest, Arguments: c.Arguments, Vars: dr.state.Task.Vars,
+		Run: dr.id, User: dr.state.Task.User, Call: c.Call, Tool: c.Tool, Digest: t.Digest, Arguments: c.Arguments, Checked: true, Vars: dr.state.Task.Vars,
 		Results: dr.state.guardResults(),
 	}
 }

@@ -189,14 +189,13 @@ func (dr *drive) countAttempt(rested bool) error {
 	return nil
 }
 
-// countLost adds the estimated cost of a model call that the worker before us may have paid for and never recorded.
+// countLost adds the estimated cost of model calls that the worker before us may have paid for and never recorded.
 func (dr *drive) countLost() {
 	for _, duty := range dr.state.Owed() {
-		if _, model := duty.(AskModel); model {
-			for _, m := range dr.conversation() {
+		if ask, model := duty.(AskModel); model {
+			for _, m := range dr.request(ask).Messages {
 				dr.lost += len(m.Content) / 4
 			}
-			return
 		}
 	}
 }
@@ -224,6 +223,9 @@ func (dr *drive) meetClosed(head Head, revision uint64) error {
 	}
 	if err := dr.w.Blobs.DeleteBlobs(dr.ctx, dr.id); err != nil {
 		return fmt.Errorf("delete the results of %s: %w", dr.id, err)
+	}
+	if err := dr.w.forgetSaid(dr.ctx, dr.id, head.Session); err != nil {
+		return err
 	}
 	if err := dr.w.Heads.Delete(dr.ctx, dr.id, revision); err != nil && !errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("delete the state of %s: %w", dr.id, err)

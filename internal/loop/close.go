@@ -146,6 +146,33 @@ func (w *Worker) leave(ctx context.Context, state *State) error {
 	return nil
 }
 
+// forgetSaid removes what was said in a run that expires from its session, and the session with its last message.
+func (w *Worker) forgetSaid(ctx context.Context, id RunID, session string) error {
+	if session == "" {
+		return nil
+	}
+	of := func(m SessionMessage) bool { return m.Run == id.Run }
+	s, err := w.updateSession(ctx, id.Tenant, session, func(s *Session) bool {
+		before := len(s.Messages)
+		s.Messages = slices.DeleteFunc(s.Messages, of)
+		return len(s.Messages) != before
+	})
+	if err != nil || len(s.Messages)+len(s.Runs) > 0 {
+		return err
+	}
+	now, revision, err := w.Sessions.LoadSession(ctx, id.Tenant, session)
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && len(now.Messages)+len(now.Runs) > 0:
+		return nil
+	case err != nil:
+		return fmt.Errorf("load session %s/%s: %w", id.Tenant, session, err)
+	}
+	if err := w.Sessions.DeleteSession(ctx, id.Tenant, session, revision); err != nil && !errors.Is(err, ErrConflict) {
+		return fmt.Errorf("delete session %s/%s: %w", id.Tenant, session, err)
+	}
+	return nil
+}
+
 // leaveIfEnded takes a run out of its session once more where it has ended: whoever entered it was late, and its closing
 // may have been before that.
 func (w *Worker) leaveIfEnded(ctx context.Context, id RunID) error {

@@ -44,9 +44,13 @@ func (dr *drive) commitEvent(build func(*State) Data) (Event, error) {
 			pause(dr.ctx, failures)
 		}
 		// After any error the picture of the run is a guess: whether the event is stored is for the journal to say.
-		stored, err := dr.reloadFor(e)
-		if err != nil || stored.N > 0 {
-			return stored, err
+		before := dr.tail
+		stored, reloadErr := dr.reloadFor(e)
+		if reloadErr != nil || stored.N > 0 {
+			return stored, reloadErr
+		}
+		if dr.tail == before && errors.Is(err, ErrConflict) {
+			pause(dr.ctx, failures) // with something that can't be seen yet
 		}
 	}
 }
@@ -89,12 +93,30 @@ func (dr *drive) reloadFor(mine Event) (stored Event, err error) {
 // stillOwner returns errStepAside where the stored state names another owner.
 func (dr *drive) stillOwner() error {
 	head, _, err := dr.w.Heads.Load(dr.ctx, dr.id)
+	if errors.Is(err, ErrNotFound) {
+		return dr.showAgain()
+	}
 	if err != nil {
 		return fmt.Errorf("load the state of %s: %w", dr.id, err)
 	}
 	if head.Owner == nil || *head.Owner != *dr.owner() {
 		return errStepAside
 	}
+	return nil
+}
+
+// showAgain stores the state anew where it was deleted behind our back, with this drive as owner. Whoever finds it there
+// already was faster, and owns the run.
+func (dr *drive) showAgain() error {
+	if err := dr.gone(ErrNotFound); errors.Is(err, errStepAside) {
+		return err
+	}
+	h := dr.view()
+	revision, err := dr.w.Heads.Save(dr.ctx, h, 0)
+	if err != nil {
+		return fmt.Errorf("store the state of %s anew: %w", dr.id, err)
+	}
+	dr.stored(h, revision)
 	return nil
 }
 

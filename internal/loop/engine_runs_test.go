@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -496,7 +497,10 @@ func TestSessionsTakeTurns(t *testing.T) {
 	r.start(r.config())
 	for i := range 5 {
 		r.submit(fmt.Sprint("s", i), fmt.Sprintf(`{"goal": "Goal %d", "session": "chat-9"}`, i))
-		r.until(fmt.Sprint("s", i), "accepted")
+		r.eventually("its place in the session", func() bool {
+			s, _, err := r.bus.LoadSession(r.ctx(), "default", "chat-9")
+			return err == nil && slices.ContainsFunc(s.Messages, func(m loop.SessionMessage) bool { return m.Run == fmt.Sprint("s", i) })
+		})
 	}
 	var last time.Time
 	for i := range 5 {
@@ -619,12 +623,15 @@ func TestExpiry(t *testing.T) {
 	c := r.config()
 	c.Keep = 300 * time.Millisecond
 	r.start(c)
-	r.submit("a", `{"goal": "g"}`)
+	r.submit("a", `{"goal": "g", "session": "s"}`)
 	r.until("a", "answer")
 	r.eventually("the run is gone", func() bool {
 		_, _, err := r.bus.Load(r.ctx(), run("a"))
 		return errors.Is(err, loop.ErrNotFound) && len(r.events("a")) == 0
 	})
+	if s, _, err := r.bus.LoadSession(r.ctx(), "default", "s"); !errors.Is(err, loop.ErrNotFound) {
+		t.Errorf("the session is still there: %+v, %v", s, err)
+	}
 	r.submit("a", `{"goal": "again"}`)
 	accepted := r.until("a", "accepted").Data.(loop.Accepted)
 	if accepted.Task.Goal != "again" {

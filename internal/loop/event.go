@@ -89,6 +89,7 @@ type (
 	// Plan records a new or changed plan.
 	Plan struct {
 		Plan    plan.Plan `json:"plan"`
+		DAG     plan.DAG  `json:"dag,omitempty"` // the same plan as plan_execute runs it; results are in observations
 		Thought string    `json:"thought"`
 		Created bool      `json:"created"`
 		Made
@@ -119,6 +120,7 @@ type (
 		Tool      string          `json:"tool"`
 		Arguments json.RawMessage `json:"arguments"`
 		Effect    Effect          `json:"effect"`
+		Step      string          `json:"step,omitempty"` // of the DAG
 	}
 	// Rejection records a reply that could not be used and what was wrong with it.
 	Rejection struct {
@@ -126,12 +128,14 @@ type (
 		Attempt int    `json:"attempt"`          // consecutive rejections, this one included
 		Reply   string `json:"reply"`            // first 2 KiB of what the model said
 		Repeat  string `json:"repeat,omitempty"` // fingerprint of the call that was refused because it leads nowhere
+		Step    string `json:"step,omitempty"`   // of the DAG that the model was asked about
 		Made
 	}
-	// Reflection is a critic's verdict.
+	// Reflection is a critic's verdict, or what is learnt from a failure before the run is tried again.
 	Reflection struct {
-		Text string `json:"text"`
-		Done bool   `json:"done"`
+		Text  string `json:"text"`
+		Done  bool   `json:"done"`
+		Retry int    `json:"retry,omitempty"` // looks back on a failure, and the run is tried again for the nth time
 		Made
 	}
 
@@ -139,9 +143,10 @@ type (
 	Started struct {
 		Call string `json:"call"`
 	}
-	// Observation is the outcome of one call.
+	// Observation is the outcome of one call, or of a step of the DAG that was never called.
 	Observation struct {
-		Call      string          `json:"call"`
+		Call      string          `json:"call"`           // empty: no call was made
+		Step      string          `json:"step,omitempty"` // of the DAG, where no call was made
 		Tool      string          `json:"tool"`
 		Status    ObservedStatus  `json:"status"`
 		Result    json.RawMessage `json:"result"` // any JSON value; an error's text for status error

@@ -9,9 +9,9 @@ import (
 
 // Duty is one thing a run owes: an effect, as a value. Its members are
 //
-//	Recall AskModel RunCall Reconcile      need the world, run side by side, and end in an event
-//	CloseCall AwaitOutcome Put GiveAnswer  need only to be written down
-//	End                                    is the final event
+//	Recall AskModel RunCall Reconcile             need the world, run side by side, and end in an event
+//	CloseCall AwaitOutcome Record Put GiveAnswer  need only to be written down
+//	End                                           is the final event
 //
 //sumtype:decl
 type Duty interface {
@@ -26,7 +26,8 @@ type (
 	// AskModel asks the model for the next message.
 	AskModel struct {
 		Purpose Purpose
-		Turn    int // number of the turn, from 1
+		About   string // step of the plan, for calls that are made for several steps side by side
+		Turn    int    // number of the turn, or of the try for that step, from 1
 	}
 	// RunCall runs a tool. For a once tool it ends in Started first, then, Started set, in the Observation.
 	RunCall struct{ OpenCall }
@@ -40,6 +41,12 @@ type (
 		OpenCall
 		Status ObservedStatus
 		Text   string
+	}
+	// Record is an event that the strategy makes by itself.
+	Record struct {
+		What string // names it in the run
+		// Make returns the event, of a state in which it is owed. It is pure and never returns nil.
+		Make func(s *State, tools Toolbox) Data
 	}
 	// Put asks a person.
 	Put struct {
@@ -56,7 +63,9 @@ type (
 func (Recall) Key() string { return "recall" }
 
 // Key names the turn.
-func (d AskModel) Key() string { return "model/" + string(d.Purpose) + "/" + strconv.Itoa(d.Turn) }
+func (d AskModel) Key() string {
+	return "model/" + string(d.Purpose) + "/" + d.About + "/" + strconv.Itoa(d.Turn)
+}
 
 // Key names the call.
 func (d RunCall) Key() string { return "call/" + d.Call }
@@ -69,6 +78,9 @@ func (d AwaitOutcome) Key() string { return "await/" + d.Call }
 
 // Key names the call.
 func (d CloseCall) Key() string { return "close/" + d.Call }
+
+// Key names the event.
+func (d Record) Key() string { return "record/" + d.What }
 
 // Key names the question.
 func (d Put) Key() string { return "put/" + d.ID }
@@ -85,6 +97,7 @@ func (RunCall) duty()      {}
 func (Reconcile) duty()    {}
 func (AwaitOutcome) duty() {}
 func (CloseCall) duty()    {}
+func (Record) duty()       {}
 func (Put) duty()          {}
 func (GiveAnswer) duty()   {}
 func (End) duty()          {}
@@ -105,7 +118,7 @@ func (s *State) due() []Duty {
 		return nil
 	case s.Ending != nil:
 		return s.closing()
-	case s.Wait != nil:
+	case s.Wait != nil && s.Wait.Session:
 		return nil
 	case s.Facts == nil:
 		return []Duty{Recall{}}
@@ -113,23 +126,28 @@ func (s *State) due() []Duty {
 		return []Duty{s.ask()}
 	case s.Answering != nil:
 		return []Duty{GiveAnswer{Text: *s.Answering}}
-	case len(s.Calls) > 0:
-		return s.openDuties()
-	case s.Escalate != nil:
-		return []Duty{s.escalation()}
-	case s.Question != nil:
-		return nil
 	}
-	st, known := strategies[s.Task.Strategy]
-	if !known {
-		return nil
+	duties := s.openDuties()
+	if len(s.Calls) == 0 && len(s.Escalate) > 0 && s.Question == nil {
+		duties = append(duties, s.escalation())
 	}
-	return s.withinLimits(st.next(s))
+	if st, known := strategies[s.Task.Strategy]; known {
+		duties = append(duties, s.allowed(st.next(s))...)
+	}
+	return duties
 }
+
+// busy reports whether a call is open or a person is to be heard first.
+func (s *State) busy() bool { return len(s.Calls) > 0 || len(s.Escalate) > 0 || s.Question != nil }
 
 // closing gives every open call an observation, then ends the run.
 func (s *State) closing() []Duty {
 	if len(s.Calls) == 0 {
+		if f, failed := s.Ending.(Failed); failed {
+			if ask, ok := s.postMortem(f); ok {
+				return []Duty{ask}
+			}
+		}
 		return []Duty{End{Data: s.final()}}
 	}
 	duties := make([]Duty, 0, len(s.Calls))
@@ -195,34 +213,52 @@ func (s *State) approvalOf(c OpenCall) Duty {
 }
 
 func (s *State) escalation() Duty {
-	id := s.nextQuestion()
+	id, c := s.nextQuestion(), s.Escalate[0]
 	return Put{ID: id, Question: Question{
 		Question: id, Kind: KindEscalation, AnswerSchema: []byte(outcomeSchema),
-		Call: s.Escalate.Call, Tool: s.Escalate.Tool, Arguments: s.Escalate.Arguments,
-		Text: "A call of " + s.Escalate.Tool + " was sent and no answer to it came back. It must not be repeated blindly, and " +
+		Call: c.Call, Tool: c.Tool, Arguments: c.Arguments,
+		Text: "A call of " + c.Tool + " was sent and no answer to it came back. It must not be repeated blindly, and " +
 			"nobody can tell whether it took effect. Please look, then say done (with the result, if there is one), not_done, " +
 			"or give_up.",
 	}}
 }
 
-// withinLimits replaces model calls that the run's limits no longer allow by the end they demand.
-func (s *State) withinLimits(duties []Duty) []Duty {
-	if !slices.ContainsFunc(duties, func(d Duty) bool { _, model := d.(AskModel); return model }) {
+// allowed leaves out model calls while the run waits for the model, and those that its limits no longer allow. Once
+// nothing else is owed or open, the run ends as the limit demands.
+func (s *State) allowed(duties []Duty) []Duty {
+	isAsk := func(d Duty) bool { _, model := d.(AskModel); return model }
+	if !slices.ContainsFunc(duties, isAsk) {
 		return duties
 	}
+	end := s.spentLimit()
+	if end == nil && s.Wait == nil {
+		return duties
+	}
+	duties = slices.DeleteFunc(duties, isAsk)
+	if end != nil && len(duties) == 0 && !s.busy() {
+		if ask, ok := s.postMortem(s.failure()); ok {
+			return []Duty{ask}
+		}
+		return []Duty{end}
+	}
+	return duties
+}
+
+// spentLimit is the end that a limit on model calls demands; nil where there is none.
+func (s *State) spentLimit() Duty {
 	l := s.Task.Limits
 	switch {
-	case s.Turns >= l.MaxSteps:
-		return []Duty{End{Data: Failed{
+	case s.Turns-s.turnsBefore >= l.MaxSteps:
+		return End{Data: Failed{
 			Reason: FailStepsExhausted, Usage: s.Usage,
 			Message: fmt.Sprintf("The run used all of its %d model turns without reaching an answer.", l.MaxSteps),
-		}}}
+		}}
 	case l.MaxTokens > 0 && s.Usage.Total()+s.Lost >= l.MaxTokens:
-		return []Duty{End{Data: Failed{
+		return End{Data: Failed{
 			Reason: FailTokensExhausted, Usage: s.Usage,
 			Message: fmt.Sprintf("The run used %d tokens; its limit is %d.", s.Usage.Total()+s.Lost, l.MaxTokens),
-		}}}
+		}}
 	default:
-		return duties
+		return nil
 	}
 }

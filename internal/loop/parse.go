@@ -19,6 +19,7 @@ const (
 	maxGoal     = 64 << 10
 	maxVars     = 16 << 10
 	maxMetadata = 4 << 10
+	maxPrompt   = 16 << 10
 	maxReply    = 256 << 10
 	maxNesting  = 64
 )
@@ -171,11 +172,26 @@ func (t Task) validateExtras() error {
 	if len(t.Metadata) > 0 && t.Metadata[0] != '{' && string(t.Metadata) != "null" {
 		return errors.New("metadata must be a JSON object")
 	}
-	if len(t.Prompts) > 0 {
+	if t.Locked != nil && t.Strategy != StrategyPlanExecute {
+		return errors.New("locked belongs to the strategy plan_execute")
+	}
+	if raw, ok := t.ModelOptions[nativeTools]; ok && string(raw) != "true" && string(raw) != "false" {
+		return errors.New("model_options.native_tools must be true or false")
+	}
+	return t.validatePrompts()
+}
+
+func (t Task) validatePrompts() error {
+	if len(t.Prompts) > 0 && t.Strategy != StrategyPlanActReflect {
 		return errors.New("prompts belong to the strategy plan_act_reflect")
 	}
-	if t.Locked != nil {
-		return errors.New("locked belongs to the strategy plan_execute")
+	for name, text := range t.Prompts {
+		switch {
+		case name != "plan" && name != "reflect":
+			return fmt.Errorf("prompts.%s: only plan and reflect can be replaced", clip(name, 64))
+		case strings.TrimSpace(text) == "" || len(text) > maxPrompt:
+			return fmt.Errorf("prompts.%s has %d bytes, allowed are 1 to %d", name, len(text), maxPrompt)
+		}
 	}
 	return nil
 }
@@ -187,8 +203,8 @@ func (t Task) validateTiming() error {
 		return fmt.Errorf("on_busy %q is not one of enqueue, reject, interrupt", clip(t.OnBusy, 80))
 	case t.NotBefore != "" || t.Every != "":
 		return errors.New("not_before and every: this version starts tasks at once only")
-	case t.RetryWithReflection != 0:
-		return errors.New("retry_with_reflection: this version does not retry failed runs")
+	case t.RetryWithReflection < 0 || t.RetryWithReflection > maxRetries:
+		return fmt.Errorf("retry_with_reflection is %d, allowed are 0 to %d", t.RetryWithReflection, maxRetries)
 	default:
 		return nil
 	}

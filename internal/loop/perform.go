@@ -41,6 +41,14 @@ func (dr *drive) begin(duty Duty) error {
 		return dr.awaitOutcome(d)
 	case CloseCall:
 		return dr.closeCall(d)
+	case Record:
+		dr.equip()
+		return dr.commit(func(s *State) Data {
+			if !owes(s, d) {
+				return nil
+			}
+			return d.Make(s, dr.tools)
+		})
 	case Put:
 		return dr.put(d)
 	case GiveAnswer:
@@ -155,13 +163,21 @@ func (dr *drive) waitForTurn() error {
 	})
 }
 
-// conversation is the prompt of the next model turn. Its opening is made once for a drive.
-func (dr *drive) conversation() []Message {
+// request is a model call as the strategy wants it. The opening of the prompt is made once for a drive.
+func (dr *drive) request(d AskModel) ModelRequest {
+	s, st := &dr.state, strategies[dr.state.Task.Strategy]
 	if dr.opening == nil {
 		dr.equip()
-		dr.opening = strategies[dr.state.Task.Strategy].opening(&dr.state, dr.tools)
+		dr.opening = st.opening(s, dr.tools)
 	}
-	return Conversation(&dr.state, dr.opening)
+	var r ModelRequest
+	if d.postMortem() {
+		r = s.postMortemRequest()
+	} else {
+		r = st.request(s, dr.tools, dr.opening, d)
+	}
+	r.Run, r.Purpose, r.Model, r.Fallback, r.Options = dr.id, d.Purpose, s.Task.Model, s.Task.FallbackModels, s.Task.endpointOptions()
+	return r
 }
 
 // equip finds the tools that were offered to the run when it began, as far as they still exist.
@@ -181,11 +197,7 @@ func (dr *drive) askModel(d AskModel) error {
 	if dr.flights.has(d.Key()) || dr.stopping() {
 		return nil
 	}
-	t := &dr.state.Task
-	request := ModelRequest{
-		Run: dr.id, Purpose: d.Purpose, Model: t.Model, Fallback: t.FallbackModels, Options: t.ModelOptions,
-		Messages: dr.conversation(), JSON: true,
-	}
+	request := dr.request(d)
 	seen := dr.state.N
 	dr.flights.start(dr.ctx, d.Key(), func(ctx context.Context) landing {
 		began := time.Now()
@@ -206,7 +218,10 @@ func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
 		if !owes(s, d) {
 			return nil
 		}
-		return addLost(strategies[s.Task.Strategy].judge(s, dr.tools, reply), dr.lost)
+		if d.postMortem() {
+			return addLost(s.lookedBack(reply), dr.lost)
+		}
+		return addLost(strategies[s.Task.Strategy].judge(s, dr.tools, d, reply), dr.lost)
 	})
 	if errors.Is(err, ErrRefused) {
 		// Within the bounds of a reply, but not of an event: escapes can make text longer.
@@ -215,7 +230,9 @@ func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
 				return nil
 			}
 			made := Made{Model: reply.Model, Usage: &reply.Usage, MS: reply.MS, Seen: reply.Seen}
-			return addLost(s.rejection("The message is too long to be recorded. Send a shorter one.", reply, made), dr.lost)
+			rejection := s.rejection("The message is too long to be recorded. Send a shorter one.", reply, made)
+			rejection.Step = d.About
+			return addLost(rejection, dr.lost)
 		})
 	}
 	if err == nil {
@@ -266,6 +283,14 @@ func (dr *drive) modelFailed(d AskModel, err error) error {
 		fault = &ModelError{Cause: "transport", Message: err.Error(), Passing: true}
 	}
 	dr.log.Warn("the model could not be asked", "cause", fault.Cause, "error", fault.Message, "passing", fault.Passing)
+	if d.postMortem() {
+		return dr.commit(func(s *State) Data {
+			if !owes(s, d) {
+				return nil
+			}
+			return s.failure() // as it would have without a look back
+		})
+	}
 	if !fault.Passing || dr.state.ModelTries >= modelTries {
 		return dr.commit(func(s *State) Data {
 			if !owes(s, d) {

@@ -24,7 +24,12 @@ const planReactPrompt = "plan_react/1"
 
 func (planReact) prompt() string { return planReactPrompt }
 
+func (planReact) fold(*State, Event) {}
+
 func (planReact) next(s *State) []Duty {
+	if s.busy() {
+		return nil
+	}
 	return []Duty{AskModel{Purpose: PurposeStep, Turn: s.Turns + 1}}
 }
 
@@ -50,7 +55,11 @@ func render(name string, data any) string {
 	return b.String()
 }
 
-func (planReact) judge(s *State, tools Toolbox, r ModelReply) Data {
+func (planReact) request(s *State, _ Toolbox, opening []Message, _ AskModel) ModelRequest {
+	return ModelRequest{Messages: Conversation(s, opening), JSON: true}
+}
+
+func (planReact) judge(s *State, tools Toolbox, _ AskModel, r ModelReply) Data {
 	made := Made{Model: r.Model, Usage: &r.Usage, MS: r.MS, Seen: r.Seen}
 	m, err := plan.Read(r.Text)
 	if err == nil {
@@ -81,17 +90,17 @@ func (s *State) message(m plan.Message, r ModelReply, made Made) Data {
 	case plan.AskUser:
 		return Thought{Thought: m.Thought, Plan: m.Plan, Made: made, Ask: &Asking{Question: m.Question, AnswerSchema: m.AnswerSchema}}
 	case plan.FinalAnswer:
-		if len(s.Notes) > 0 && s.Notes[len(s.Notes)-1].n > made.Seen {
+		if s.toldSince(made) {
 			return Thought{Thought: m.Thought, Plan: m.Plan, Made: made} // the person has said more since: no answer yet
 		}
 		return Thought{Thought: m.Thought, Plan: m.Plan, Made: made, Answer: &m.Answer}
 	case plan.ToolCall:
-		if problem, print := s.leadsNowhere(m.Calls); problem != "" {
+		if problem, print := s.leadsNowhere(m.Calls, planReactWayOut); problem != "" {
 			rejection := s.rejection(problem, r, made)
 			rejection.Repeat = print
 			return rejection
 		}
-		return s.calls(m, made)
+		return Call{Calls: s.toolCalls(m.Calls), Thought: m.Thought, Plan: m.Plan, Made: made}
 	default:
 		panic("loop: no event for message type " + string(m.Type))
 	}
@@ -100,9 +109,17 @@ func (s *State) message(m plan.Message, r ModelReply, made Made) Data {
 // repeatsAllowed is how often the same call may give the same result before it is refused.
 const repeatsAllowed = 3
 
+// wayOut is what a model is told to do about a call that leads nowhere, and how it is to write.
+type wayOut struct{ instead, closing string }
+
+var planReactWayOut = wayOut{
+	"Send update_plan with another way to the goal, or with this step blocked and the reason as its result.",
+	"Return exactly one JSON object and nothing else.",
+}
+
 // leadsNowhere finds a call that has given the same result too often already: the correction for the model and the
 // call's fingerprint, empty where there is none.
-func (s *State) leadsNowhere(calls []plan.Call) (problem, print string) {
+func (s *State) leadsNowhere(calls []plan.Call, out wayOut) (problem, print string) {
 	if s.mostRepeats < repeatsAllowed && len(calls) <= repeatsAllowed {
 		return "", ""
 	}
@@ -113,19 +130,19 @@ func (s *State) leadsNowhere(calls []plan.Call) (problem, print string) {
 		switch count := s.repeats[print].count; {
 		case count >= repeatsAllowed:
 			return fmt.Sprintf("The call of %s with these arguments has given the same result %d times, so it was not run again. "+
-				"Send update_plan with another way to the goal, or with this step blocked and the reason as its result. "+
-				"Return exactly one JSON object and nothing else.", c.Name, count), print
+				"%s %s", c.Name, count, out.instead, out.closing), print
 		case count+inMessage[print] > repeatsAllowed:
 			return fmt.Sprintf("The message asks for the same call of %s with the same arguments again and again; ask for it once. "+
-				"Return exactly one JSON object and nothing else.", c.Name), ""
+				"%s", c.Name, out.closing), ""
 		}
 	}
 	return "", ""
 }
 
-func (s *State) calls(m plan.Message, made Made) Call {
-	calls := make([]ToolCall, len(m.Calls))
-	for i, c := range m.Calls {
+// toolCalls gives calls their ids in the run.
+func (s *State) toolCalls(made []plan.Call) []ToolCall {
+	calls := make([]ToolCall, len(made))
+	for i, c := range made {
 		effect := EffectOnce
 		if t, known := s.offered(c.Name); known {
 			effect = t.Effect
@@ -134,7 +151,7 @@ func (s *State) calls(m plan.Message, made Made) Call {
 			Call: fmt.Sprintf("c%d", s.callCount+i+1), Tool: c.Name, Arguments: c.Arguments, Effect: effect,
 		}
 	}
-	return Call{Calls: calls, Thought: m.Thought, Plan: m.Plan, Made: made}
+	return calls
 }
 
 // said rebuilds what the model said from the event that recorded it.

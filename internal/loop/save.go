@@ -153,6 +153,9 @@ func (dr *drive) saveSoon() {
 // recheck reads the stored state after a lost write: another owner means stepping aside, else its revision counts.
 func (dr *drive) recheck() error {
 	head, revision, err := dr.w.Heads.Load(dr.ctx, dr.id)
+	if errors.Is(err, ErrNotFound) {
+		return dr.showAgain()
+	}
 	if err != nil {
 		return nil //nolint:nilerr // the next write tries again
 	}

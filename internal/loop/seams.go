@@ -101,6 +101,8 @@ type Wake struct {
 type Sessions interface {
 	LoadSession(ctx context.Context, tenant, session string) (s Session, revision uint64, err error)
 	SaveSession(ctx context.Context, tenant, session string, s Session, revision uint64) error
+	// DeleteSession removes a conversation if its revision is still the given one.
+	DeleteSession(ctx context.Context, tenant, session string, revision uint64) error
 }
 
 // Session is a conversation: KV AGENT_SESSIONS.
@@ -296,19 +298,27 @@ type ToolSpec struct {
 	Example     json.RawMessage // arguments of an example call; may be nil
 	Digest      string          // of the schema
 	Effect      Effect
+	Times       int  // how many steps of one plan may call a once tool; 0: one
 	Approve     bool // needs a person's yes
 	Timeout     time.Duration
 	Source      string // where it comes from: builtin, demo, nats …
 	// Check validates arguments and returns them as they are to be used; problems lists every violation.
 	Check func(args json.RawMessage) (checked json.RawMessage, problems []string)
+	// CheckPart validates arguments from which the properties named in later are still missing: these count as there and
+	// as right.
+	CheckPart func(args json.RawMessage, later []string) (problems []string)
+	// Fields are the names of the arguments' properties, sorted.
+	Fields []string
 }
 
 // Invocation is one tool call on its way out.
 type Invocation struct {
 	Run       RunID
+	User      string // of the task
 	Call      string
 	Tool      string
 	Digest    string // of the schema as it was when the run began
+	Checked   bool   // the arguments have been checked against that schema
 	Arguments json.RawMessage
 	Vars      map[string]json.RawMessage // the task's vars, which the model never sees
 	Results   map[string]json.RawMessage // results of the run's earlier ok calls by call id, for guards

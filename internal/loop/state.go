@@ -37,7 +37,7 @@ type State struct {
 	Asking    *Asking                    // the model wants to ask, the question is not put yet
 	Answering *string                    // the model has answered, the run is not ended yet
 	Calls     []OpenCall                 // calls without an observation, oldest first
-	Escalate  *ToolCall                  // call whose unknown outcome a person must be asked about
+	Escalate  []ToolCall                 // calls whose unknown outcome a person must be asked about
 	Results   map[string]json.RawMessage // results of ok calls by call id
 	Question  *Question
 	Wait      *Wait
@@ -47,6 +47,14 @@ type State struct {
 
 	Trail     []SessionMessage // what was said between the person and the run
 	Schedules []string         // schedules that may still be armed
+
+	retries     int      // how often the run was tried again
+	turnsBefore int      // turns of the attempts before this one
+	effects     []string // once calls that took effect
+	unsure      bool     // the run was ended over a call whose outcome is unknown
+
+	dag   dagState   // of plan_execute
+	round roundState // of plan_act_reflect
 
 	callCount, questionCount int
 	questionN, waitN         uint64              // numbers of the events that made Question and Wait

@@ -3,6 +3,7 @@ package loop
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -21,12 +22,19 @@ func Step(s State, e Event) State {
 	if m, ok := modelMade(e.Data); ok {
 		s.releaseNotes(m.Seen)
 	}
-	if st, ok := strategies[s.Task.Strategy]; ok {
+	if st, ok := strategies[s.Task.Strategy]; ok && !isRetry(e.Data) {
+		st.fold(&s, e)
 		s.Transcript = join(s.Transcript, st.observe(&s, e)...)
 	}
 	s.working = s.Ended == nil && !s.Paused && s.Facts != nil && len(s.due()) > 0
 	s.lastByDriver = e.Cause == ""
 	return s
+}
+
+// isRetry reports whether an event begins the run anew, which is the engine's business alone.
+func isRetry(d Data) bool {
+	r, ok := d.(Reflection)
+	return ok && r.Retry > 0
 }
 
 // GapError says that a run's events are not numbered without gaps: its journal is broken.
@@ -126,13 +134,20 @@ func (s *State) apply(e Event) {
 		s.made(d.Made)
 		s.Plan, s.Asking, s.Answering = d.Plan, d.Ask, d.Answer
 	case Call:
-		s.made(d.Made)
-		s.Plan = d.Plan
+		if d.Model != "" || d.Usage != nil {
+			s.made(d.Made)
+		}
+		if d.Plan != nil {
+			s.Plan = d.Plan
+		}
 		s.openCalls(d.Calls)
 	case Rejection:
 		s.rejected(d)
 	case Reflection:
 		s.made(d.Made)
+		if isRetry(d) {
+			s.tryAgain(d)
+		}
 	case Started:
 		if c := s.call(d.Call); c != nil {
 			c.Started, c.StartedAt, c.Waiting, c.Overdue = true, e.Time, nil, false
@@ -257,9 +272,13 @@ func (s *State) observed(d Observation) {
 			s.Results = map[string]json.RawMessage{}
 		}
 		s.Results[d.Call] = d.Result
+		if call.Effect == EffectOnce {
+			s.effects = append(s.effects, call.Tool+" "+clip(string(call.Arguments), 300))
+		}
 	case ObservedUnknown:
+		s.unsure = s.unsure || s.Ending != nil
 		if s.Ending == nil {
-			s.Escalate = &call
+			s.Escalate = append(s.Escalate, call)
 		}
 	case ObservedError, ObservedCancelled, ObservedSkipped:
 	}
@@ -287,7 +306,7 @@ func (s *State) put(e Event, d Question) {
 	}
 	s.asked[d.Question] = replyKey{}
 	if d.Kind == KindEscalation {
-		s.Escalate = nil
+		s.Escalate = slices.DeleteFunc(s.Escalate, func(c ToolCall) bool { return c.Call == d.Call })
 	}
 	s.Schedules = append(s.Schedules, questionSchedule(e.N))
 	s.say(e, "assistant", d.Text)

@@ -11,25 +11,39 @@ import (
 type strategy interface {
 	// prompt names the version of the prompt texts, for the run's first event.
 	prompt() string
-	// next returns what is owed when nothing is open: usually a model call.
+	// fold keeps what the strategy wants to know of the event, which the engine has folded into s.
+	fold(s *State, e Event)
+	// next returns what is owed beside the calls that are open: a model call, an event of the strategy's own, a question.
+	// A strategy that takes one step after another owes nothing while the run is busy, see [State.busy].
 	next(s *State) []Duty
 	// opening returns the messages before the transcript. It must give the same text at every turn of a run, so that
 	// providers can cache it.
 	opening(s *State, tools Toolbox) []Message
+	// request returns the messages and the form of a model call; the engine adds the rest. What the model is shown that
+	// the person has said must be all of it up to now, or judge must leave Made.Seen at 0.
+	request(s *State, tools Toolbox, opening []Message, ask AskModel) ModelRequest
 	// observe returns what the event, already folded into s, adds to the transcript.
 	observe(s *State, e Event) []Message
 	// judge turns the model's reply into the event to append: a Rejection where it can't be used.
-	judge(s *State, tools Toolbox, r ModelReply) Data
+	judge(s *State, tools Toolbox, ask AskModel, r ModelReply) Data
 }
 
-// StrategyPlanReact is the default: plan first, then act one step at a time.
-const StrategyPlanReact = "plan_react"
+// The strategies.
+const (
+	StrategyPlanReact      = "plan_react"       // the default: plan first, then act one step at a time
+	StrategyReact          = "react"            // thought, action, observation, as text
+	StrategyPlanExecute    = "plan_execute"     // the whole plan before anything runs
+	StrategyPlanActReflect = "plan_act_reflect" // plan, act, criticise, repeat
+)
 
 // strategies holds every strategy by name. It is filled at start-up and never written again.
 var strategies map[string]strategy
 
 func init() {
-	strategies = map[string]strategy{StrategyPlanReact: planReact{}}
+	strategies = map[string]strategy{
+		StrategyPlanReact: planReact{}, StrategyReact: react{}, StrategyPlanExecute: planExecute{},
+		StrategyPlanActReflect: planActReflect{},
+	}
 }
 
 // Strategies returns the names of all strategies, sorted.

@@ -3,6 +3,7 @@ package loop
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -44,6 +45,29 @@ type Task struct {
 
 	RetryWithReflection int             `json:"retry_with_reflection,omitempty"`
 	Metadata            json.RawMessage `json:"metadata,omitempty"` // echoed in every event of the run; at most 4 KiB
+}
+
+// nativeTools is the name of the one model option that the worker keeps for itself: whether tools are offered to the model
+// in the endpoint's own form, by the strategies that can do without it.
+const nativeTools = "native_tools"
+
+// offersTools reports whether the task wants native tool calls; otherwise is the strategy's default.
+func (t Task) offersTools(otherwise bool) bool {
+	var wanted bool
+	if json.Unmarshal(t.ModelOptions[nativeTools], &wanted) != nil {
+		return otherwise
+	}
+	return wanted
+}
+
+// endpointOptions are the model options without the worker's own.
+func (t Task) endpointOptions() map[string]json.RawMessage {
+	if _, ours := t.ModelOptions[nativeTools]; !ours {
+		return t.ModelOptions
+	}
+	options := maps.Clone(t.ModelOptions)
+	delete(options, nativeTools)
+	return options
 }
 
 // Limits bound one run. They are part of its journal, so they survive restarts and crashes.

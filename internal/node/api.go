@@ -13,7 +13,7 @@ import (
 
 func (n *Node) startAPI(context.Context) (err error) {
 	api := n.bus.Queries()
-	api.Submit = n.submit
+	api.Submit, api.Facts = n.submit, n.facts
 	stored := api.Get
 	api.Get = func(ctx context.Context, tenant string, body []byte) (any, error) {
 		answer, err := stored(ctx, tenant, body)

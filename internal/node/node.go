@@ -23,6 +23,7 @@ import (
 	"ratchet/internal/demo"
 	"ratchet/internal/llm"
 	"ratchet/internal/loop"
+	"ratchet/internal/memory"
 	"ratchet/internal/tools"
 	demotools "ratchet/internal/tools/demo"
 	"ratchet/internal/tools/toolfile"
@@ -42,8 +43,9 @@ type Options struct {
 	Keep        time.Duration // 168h
 
 	Model  llm.Config
-	Demo   bool                // use the built-in offline model, and offer the sample tools
-	Files  string              // directory that sample tools write to; "data"
+	Demo   bool   // use the built-in offline model, and offer the sample tools
+	Files  string // directory that sample tools write to; "data"
+	Memory MemoryOptions
 	Tools  string              // tools file; empty: the built-ins, and with Demo the sample tools
 	Getenv func(string) string // for ${NAME} in the tools file; nil: nothing is set
 
@@ -60,6 +62,7 @@ type Node struct {
 	conn     *nats.Conn
 	bus      *bus.Bus
 	worker   *loop.Worker
+	memory   *memory.Guarded
 	service  *bus.Service
 	closers  []func()
 }
@@ -126,7 +129,10 @@ func (n *Node) startWorker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	registry, closer, err := LoadTools(ctx, n.opts, n.conn, n.bus.GetBlob, n.log)
+	if err := n.startMemory(ctx); err != nil {
+		return err
+	}
+	registry, closer, err := LoadTools(ctx, n.opts, n.conn, n.bus.GetBlob, n.memory, n.log)
 	if err != nil {
 		return err
 	}
@@ -135,7 +141,7 @@ func (n *Node) startWorker(ctx context.Context) error {
 		Name: n.opts.Name, Prefix: n.bus.Prefix(),
 		Journal: n.bus, Heads: n.bus, Wakes: n.bus, Sessions: n.bus, Blobs: n.bus, Graveyard: n.bus, Outcomes: n.bus, Orders: n.bus,
 		Inbox: source{n.bus.Inbox(), n.bus, n.log}, WakeQueue: source{n.bus.Wakes(), n.bus, n.log},
-		Model: model, Tools: registry,
+		Model: model, Tools: registry, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
 		Concurrency: n.opts.Concurrency, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,
 	})
 	if err != nil {
@@ -158,17 +164,23 @@ func (n *Node) model(ctx context.Context) (loop.Model, error) {
 		}
 		conf.BaseURL, conf.APIKey, conf.Model, conf.Fallback = "http://"+url+"/v1", "", demo.Model, nil
 	}
-	conf.Log = n.log
+	pace, err := n.bus.Pace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n.later(pace.Close)
+	conf.Log, conf.Pace = n.log, pace
 	return llm.New(conf)
 }
 
 // LoadTools makes the registry that a node with these options has. conn may be nil where the file names no tools on NATS,
-// results where none are stored.
+// results where none are stored, facts where there is no memory.
 func LoadTools(
-	ctx context.Context, opts Options, conn *nats.Conn, results func(context.Context, string) ([]byte, error), log *slog.Logger,
+	ctx context.Context, opts Options, conn *nats.Conn, results func(context.Context, string) ([]byte, error),
+	facts memory.Store, log *slog.Logger,
 ) (*tools.Registry, io.Closer, error) {
 	return toolfile.Load(ctx, opts.Tools, toolfile.Env{
-		Conn: conn, Getenv: opts.Getenv, Builtins: tools.Builtins(time.Now), WithDemo: opts.Demo, Result: results, Log: log,
+		Conn: conn, Getenv: opts.Getenv, Builtins: append(tools.Builtins(time.Now), memoryTools(facts)...), WithDemo: opts.Demo, Result: results, Log: log,
 		Demo: demotools.Tools(demotools.Options{Outbox: filepath.Join(cmp.Or(opts.Files, "data"), "outbox")}),
 	})
 }

@@ -23,7 +23,10 @@ import (
 
 var update = flag.Bool("update", false, "record the transcripts anew")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The full-text library starts its workers when it is loaded, and never stops them.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+}
 
 // start runs a whole node with the demo model until the end of the test.
 func start(t *testing.T, change func(*node.Options)) *node.Node {
@@ -169,7 +172,13 @@ func record(w *strings.Builder, e loop.Event) {
 			fmt.Fprintf(w, "  %s %s %s\n", c.Call, c.Tool, short(c.Arguments))
 		}
 	case loop.Observation:
-		fmt.Fprintf(w, "%s %s %s %s\n", d.Call, d.Tool, d.Status, short(d.Result))
+		name := d.Call
+		if name == "" {
+			name = "step " + d.Step
+		}
+		fmt.Fprintf(w, "%s %s %s %s\n", name, d.Tool, d.Status, short(d.Result))
+	case loop.Reflection:
+		fmt.Fprintf(w, "done %t: %s\n", d.Done, d.Text)
 	case loop.Question:
 		fmt.Fprintf(w, "%s %s\n", d.Question, d.Text)
 	case loop.Reply:

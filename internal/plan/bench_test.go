@@ -1,7 +1,9 @@
 package plan_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,4 +37,43 @@ func BenchmarkRead(b *testing.B) {
 			run(strings.ReplaceAll(name, " ", "_"), text, false)
 		}
 	}
+}
+
+// BenchmarkDAG reads and checks a plan of 1,000 steps, each of which refers to two others; and refuses one of 10,000.
+func BenchmarkDAG(b *testing.B) {
+	steps := []string{`{"id":"0","tool":"now","args":{}}`}
+	for i := 1; i < plan.MaxDAGSteps; i++ {
+		steps = append(steps, fmt.Sprintf(`{"id":"%d","tool":"search","args":{"query":"$%d.rows.0","max_results":5},"after":["%d"],"open":[]}`,
+			i, i/2, i-1))
+	}
+	text := dagOf(steps...)
+	r := dagRules
+	r.Arguments = func(string, json.RawMessage, []string) []string { return nil }
+	b.Run("read/1000", func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			if _, _, err := plan.ReadDAG(text); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("check/1000", func(b *testing.B) {
+		d, _, err := plan.ReadDAG(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			if err := plan.CheckDAG(d, r); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	many := dagOf(slices.Repeat([]string{`{"id":"1","tool":"now"}`}, 10_000)...)
+	b.Run("refuse/10000", func(b *testing.B) {
+		for b.Loop() {
+			if _, _, err := plan.ReadDAG(many); err == nil {
+				b.Fatal("accepted")
+			}
+		}
+	})
 }

@@ -223,11 +223,15 @@ func checkCalls(calls []Call, r Rules) ([]Call, *Violation) {
 
 // objectProblem says why a raw value is no JSON object, and is empty where it is one.
 func objectProblem(raw json.RawMessage) string {
-	s := scanner{text: string(raw), pairs: true}
+	return (&scanner{text: string(raw), pairs: true}).objectProblem()
+}
+
+// objectProblem says why the whole text is no JSON object, and is empty where it is one.
+func (s *scanner) objectProblem() string {
 	from := s.space(0)
 	to, v := s.value(from, 1)
 	switch {
-	case v != nil || s.space(to) < len(s.text) || !utf8.Valid(raw):
+	case v != nil || s.space(to) < len(s.text) || !utf8.ValidString(s.text):
 		return "is not valid JSON"
 	case s.text[from] == '"':
 		return "is a string: send the object itself, not quoted"

@@ -23,9 +23,23 @@ func (m Message) Encode() string {
 		b.WriteString(`{"step":` + encodeString(s.Step) + `,"status":` + encodeString(string(s.Status)) + `,"result":` + result + `}`)
 	}
 	b.WriteByte(']')
+	m.encodeOwn(&b)
+	return b.String()
+}
+
+// EncodeMove is Encode without the plan. [ReadMove] takes it back to the same message.
+func (m Message) EncodeMove() string {
+	var b strings.Builder
+	b.WriteString(`{"type":` + encodeString(string(m.Type)) + `,"thought":` + encodeString(m.Thought))
+	m.encodeOwn(&b)
+	return b.String()
+}
+
+// encodeOwn writes what the message's type has for itself, and the end.
+func (m Message) encodeOwn(b *strings.Builder) {
 	switch m.Type {
 	case ToolCall:
-		encodeCalls(&b, m.Calls)
+		encodeCalls(b, m.Calls)
 	case AskUser:
 		b.WriteString(`,"question":` + encodeString(m.Question))
 		if m.AnswerSchema != nil {
@@ -36,7 +50,6 @@ func (m Message) Encode() string {
 	case CreatePlan, UpdatePlan, ReasoningStep:
 	}
 	b.WriteByte('}')
-	return b.String()
 }
 
 func encodeCalls(b *strings.Builder, calls []Call) {

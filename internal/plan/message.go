@@ -40,6 +40,15 @@ type Call struct {
 type Violation struct {
 	Rule string // a stable name, for tests and metrics: not_json, unknown_type, first_not_create …
 	Text string
+	// Problems is everything that is wrong, where a check looks for all of it at once; Rule is then that of the first, and
+	// Text sums them up. Nil where the check stops at the first problem.
+	Problems []Problem
+}
+
+// Problem is one of several things that are wrong with a reply.
+type Problem struct {
+	Rule string // as in [Violation]
+	Text string // what is wrong, where
 }
 
 // Error returns the correction.

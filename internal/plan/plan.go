@@ -11,16 +11,20 @@ import (
 // Status is where a step stands.
 type Status string
 
-// The statuses of a step.
+// The statuses of a step. A [Plan] has pending, in_progress, done and blocked; a [DAG] has pending, running, done, failed
+// and skipped.
 const (
 	Pending    Status = "pending"
 	InProgress Status = "in_progress"
+	Running    Status = "running"
 	Done       Status = "done"
 	Blocked    Status = "blocked"
+	Failed     Status = "failed"
+	Skipped    Status = "skipped" // not run, because a step that it depends on failed
 )
 
 // Closed reports whether a step with this status needs no more work.
-func (s Status) Closed() bool { return s == Done || s == Blocked }
+func (s Status) Closed() bool { return s == Done || s == Blocked || s == Failed || s == Skipped }
 
 // Plan is the list of steps, in the order in which they are to be done.
 type Plan []Step

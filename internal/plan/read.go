@@ -32,32 +32,56 @@ func Read(text string) (Message, error) {
 }
 
 func read(text string) (Message, *Violation) {
-	if len(text) > MaxReply {
-		return Message{}, violate(RuleTooLarge, "The reply has %d bytes; %d are the most that is read. Send a shorter object.",
-			len(text), MaxReply)
-	}
-	if skipBlank(text, 0) == len(text) {
-		return Message{}, violate(RuleEmpty, "The reply is empty. Send a message of one of the types %s.", typeList())
-	}
-	if !utf8.ValidString(text) {
-		return Message{}, violate(RuleInvalidUTF8, "The reply holds bytes that are not UTF-8 text %s. Leave them out.",
-			place(text, validPrefix(text)))
-	}
-	object, ok, v := strict(text)
+	text, object, v := find(text, oneMessage)
 	if v != nil {
 		return Message{}, v
-	}
-	if !ok {
-		if text, object, v = search(text); v != nil {
-			return Message{}, v
-		}
 	}
 	return (&reader{text}).message(object)
 }
 
+// advice is what corrections say where a reply holds no object, a list of them, or several.
+type advice struct{ send, unlist, single string }
+
+// oneMessage is the advice for messages of plan_react.
+var oneMessage = advice{
+	send: "Send a message of one of the types " + typeList() + "; what is meant for the person, also that you decline, is the " +
+		"answer of a final_answer.",
+	unlist: "send it without the list; parallel tool calls go into the list calls of one tool_call.",
+	single: "Send only the next message; parallel tool calls go into the list calls of one tool_call.",
+}
+
+// find returns the one object of a reply, and the text in which it stands.
+func find(text string, a advice) (string, span, *Violation) {
+	if v := readable(text, a); v != nil {
+		return "", span{}, v
+	}
+	object, ok, v := strict(text, a)
+	switch {
+	case v != nil:
+		return "", span{}, v
+	case ok:
+		return text, object, nil
+	}
+	return search(text, a)
+}
+
+// readable refuses text that is too long, says nothing or is no text.
+func readable(text string, a advice) *Violation {
+	switch {
+	case len(text) > MaxReply:
+		return violate(RuleTooLarge, "The reply has %d bytes; %d are the most that is read. Send a shorter one.", len(text), MaxReply)
+	case skipBlank(text, 0) == len(text):
+		return violate(RuleEmpty, "The reply is empty. %s", a.send)
+	case !utf8.ValidString(text):
+		return violate(RuleInvalidUTF8, "The reply holds bytes that are not UTF-8 text %s. Leave them out.",
+			place(text, validPrefix(text)))
+	}
+	return nil
+}
+
 // strict reads text that is one JSON value and nothing else. It reports false where it is not, and a violation where the
 // value is no object.
-func strict(text string) (span, bool, *Violation) {
+func strict(text string, a advice) (span, bool, *Violation) {
 	s := scanner{text: text}
 	from := s.space(0)
 	to, v := s.value(from, 1)
@@ -68,7 +92,7 @@ func strict(text string) (span, bool, *Violation) {
 	case "an object":
 		return span{from, to}, true, nil
 	case "a list":
-		return span{}, false, listed()
+		return span{}, false, listed(a)
 	default:
 		return span{}, false, violate(RuleNotObject, "The reply is %s. Its root must be an object: send the object itself.", k)
 	}
@@ -80,7 +104,7 @@ func strict(text string) (span, bool, *Violation) {
 // Braces and brackets of the prose must balance before the object, so that a part of something larger is never taken for the
 // whole, and after it none may close. A brace that could begin an object begins one: if that one is broken, the reply is,
 // even where another object is fine. So each byte is looked at once.
-func search(text string) (string, span, *Violation) {
+func search(text string, a advice) (string, span, *Violation) {
 	s := scanner{text: text, loose: true}
 	var found span
 	var depth, opener int
@@ -101,13 +125,12 @@ func search(text string) (string, span, *Violation) {
 			case v != nil:
 				return "", span{}, v
 			case depth > 0 && text[opener] == '[':
-				return "", span{}, listed()
+				return "", span{}, listed(a)
 			case depth > 0:
 				return "", span{}, violate(RuleNotJSON, "The object %s is inside of a brace that opens %s. Send the object alone.",
 					place(text, i), place(text, opener))
 			case found.to > 0:
-				return "", span{}, violate(RuleTwoObjects, "The reply holds a second object %s. Send only the next message; parallel "+
-					"tool calls go into the list calls of one tool_call.", place(text, i))
+				return "", span{}, violate(RuleTwoObjects, "The reply holds a second object %s. %s", place(text, i), a.single)
 			}
 			found = span{i, end}
 			i = end
@@ -125,8 +148,7 @@ func search(text string) (string, span, *Violation) {
 		i++
 	}
 	if found.to == 0 {
-		return "", span{}, violate(RuleNoObject, "The reply holds no JSON object. Send a message of one of the types %s; what is meant "+
-			"for the person, also that you decline, is the answer of a final_answer.", typeList())
+		return "", span{}, violate(RuleNoObject, "The reply holds no JSON object. %s", a.send)
 	}
 	return blanked(text, s.commas), found, nil
 }
@@ -228,9 +250,8 @@ func validPrefix(text string) int {
 	return len(text)
 }
 
-func listed() *Violation {
-	return violate(RuleNotObject, "The object is wrapped in a list. Its root must be an object: send it without the list; parallel tool "+
-		"calls go into the list calls of one tool_call.")
+func listed(a advice) *Violation {
+	return violate(RuleNotObject, "The object is wrapped in a list. Its root must be an object: %s", a.unlist)
 }
 
 // kindAt names the kind of the valid JSON value that begins at i.

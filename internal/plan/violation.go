@@ -47,6 +47,24 @@ const (
 	RuleTooManyCalls   = "too_many_calls"   // more than MaxCalls
 	RuleUnknownTool    = "unknown_tool"     // no such tool in this run
 	RuleArguments      = "arguments"        // arguments are no object, or break the tool's schema
+
+	RuleTooManySteps = "too_many_steps"  // more steps than a plan may have
+	RuleStepID       = "step_id"         // a step without an id, or with one that references can't name
+	RuleDuplicateID  = "duplicate_id"    // two steps with one id
+	RuleStepDone     = "step_done"       // a new plan gives the id of a step that stays to another step
+	RuleNoTool       = "no_tool"         // a step names no tool
+	RuleDependency   = "dependency"      // a step waits for one that does not exist
+	RuleSelf         = "self_dependency" // a step waits for itself
+	RuleCycle        = "cycle"           // steps wait for each other
+	RuleReference    = "reference"       // a reference to a step that does not exist or does not come before
+	RuleUnknownVar   = "unknown_var"     // a reference to a session value that the task does not have
+	RuleOnce         = "once"            // a tool in more steps than it may be called
+	RuleOpenField    = "open_field"      // an open field that the tool does not have
+	RuleFillField    = "fill_field"      // a fill without an open field, or with another one
+	RuleNoMove       = "no_move"         // neither an action nor a final answer
+	RuleTwoMoves     = "two_moves"       // several actions, or an action and a final answer
+	RuleActionForm   = "action_form"     // an action that is not written in one of the two forms
+	RuleVerdict      = "verdict"         // a verdict without done, or that says neither done nor what to do
 )
 
 // Closing ends every correction.

@@ -42,6 +42,9 @@ func describe(data loop.Data) string {
 	case loop.Started:
 		return d.Call + " is being sent"
 	case loop.Observation:
+		if d.Call == "" {
+			return fmt.Sprintf("step %s %s %s: %s", d.Step, d.Tool, d.Status, brief(d.Result, textLimit))
+		}
 		return fmt.Sprintf("%s %s %s after %d ms: %s", d.Call, d.Tool, d.Status, d.MS, brief(d.Result, textLimit))
 	case loop.Rejection:
 		return fmt.Sprintf("the model's reply could not be used (%d in a row): %s", d.Attempt, d.Error)
@@ -67,6 +70,9 @@ func describeRest(data loop.Data) string {
 	case loop.Child:
 		return strings.TrimSpace(d.Call + " run " + d.Run + " " + string(d.Status))
 	case loop.Reflection:
+		if d.Done {
+			return because("done", d.Text)
+		}
 		return d.Text
 	case loop.Summary:
 		return fmt.Sprintf("of the events up to %d: %s", d.Upto, d.Text)

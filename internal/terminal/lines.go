@@ -102,11 +102,11 @@ func stepLine(i int, step plan.Step, width int, s Style) string {
 	switch step.Status {
 	case plan.Done:
 		mark, paint = "✓", s.Good
-	case plan.Blocked:
+	case plan.Blocked, plan.Failed:
 		mark, paint = "✗", s.Bad
-	case plan.InProgress:
+	case plan.InProgress, plan.Running:
 		mark, paint = "▸", s.Busy
-	case plan.Pending:
+	case plan.Pending, plan.Skipped:
 		paint = s.Dim
 	}
 	room := width - len("  ✓ ") + 2 // the mark has three bytes and one cell

@@ -63,7 +63,7 @@ func (n *Narrator) plan(p plan.Plan, created bool) []string {
 		old = nil
 	}
 	for i, s := range p {
-		if i < len(old) && old[i] == s || old != nil && s.Status == plan.InProgress {
+		if i < len(old) && old[i] == s || old != nil && (s.Status == plan.InProgress || s.Status == plan.Running) {
 			continue
 		}
 		line := fmt.Sprintf("  %d. %s", i+1, Clean(s.Step))

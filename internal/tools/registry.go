@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"ratchet/internal/loop"
+	"ratchet/internal/plan"
 )
 
 var _ loop.Tools = (*Registry)(nil)
@@ -38,7 +39,7 @@ type Func func(ctx context.Context, c loop.Invocation) (any, error)
 // Tool is one tool as its source describes it.
 type Tool struct {
 	// Spec names the tool. Name, Description and Schema are required. An empty Effect is once, a zero Timeout the
-	// registry's, an empty Source "builtin". Digest and Check are filled in by [New].
+	// registry's, an empty Source "builtin". Digest, Check, CheckPart and Fields are filled in by [New].
 	Spec loop.ToolSpec
 	// Sample says that the tool works on sample data; its description then begins with [SampleLabel].
 	Sample bool
@@ -257,7 +258,10 @@ func (r *Registry) newEntry(t Tool) (*entry, error) {
 	if s.Digest, err = Digest(s.Schema); err != nil {
 		return nil, fmt.Errorf("digest of its schema: %w", err)
 	}
-	s.Check = compiled.check
+	s.Check, s.CheckPart = compiled.check, checkPart(s.Schema)
+	if s.Fields, err = plan.Properties(s.Schema); err != nil {
+		return nil, err
+	}
 	if len(s.Example) > 0 {
 		if _, wrong := s.Check(s.Example); len(wrong) > 0 {
 			return nil, fmt.Errorf("its example does not satisfy its own schema: %s", strings.Join(wrong, "; "))

@@ -83,10 +83,10 @@ func TestNewFillsIn(t *testing.T) {
 	r := registry(t, fake("a", func(t *Tool) { t.Spec.Effect = ""; t.Sample = true }))
 	specs, _ := r.Offer(nil)
 	got := specs[0]
-	if got.Check == nil || len(got.Digest) != 64 {
+	if got.Check == nil || got.CheckPart == nil || len(got.Digest) != 64 {
 		t.Errorf("check %p, digest %q", got.Check, got.Digest)
 	}
-	got.Check, got.Digest = nil, ""
+	got.Check, got.CheckPart, got.Digest = nil, nil, ""
 	want := loop.ToolSpec{Name: "a", Description: "[sample data] does a", Schema: json.RawMessage(anyObject), Effect: loop.EffectOnce, Timeout: 30 * time.Second, Source: "builtin"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -83,6 +83,7 @@ type override struct {
 	Timeout     duration    `yaml:"timeout"`
 	MaxResult   size        `yaml:"max_result"`
 	MaxParallel int         `yaml:"max_parallel"`
+	Times       int         `yaml:"times"`
 	Rate        ratio       `yaml:"rate"`
 
 	line int

@@ -19,8 +19,8 @@ func (o override) check() error {
 	if !slices.Contains([]loop.Effect{"", loop.EffectRead, loop.EffectIdempotent, loop.EffectOnce}, o.Effect) {
 		return fmt.Errorf("line %d: effect %q is none of read, idempotent and once", o.line, o.Effect)
 	}
-	if o.MaxParallel < 0 {
-		return fmt.Errorf("line %d: max_parallel must be positive", o.line)
+	if o.MaxParallel < 0 || o.Times < 0 {
+		return fmt.Errorf("line %d: max_parallel and times must be positive", o.line)
 	}
 	return nil
 }
@@ -31,6 +31,7 @@ func (o override) apply(t *tools.Tool) {
 	t.Spec.Timeout = cmp.Or(time.Duration(o.Timeout), t.Spec.Timeout)
 	t.MaxResult = cmp.Or(int(o.MaxResult), t.MaxResult)
 	t.MaxParallel = cmp.Or(o.MaxParallel, t.MaxParallel)
+	t.Spec.Times = cmp.Or(o.Times, t.Spec.Times)
 	t.Rate = cmp.Or(tools.Rate(o.Rate), t.Rate)
 	if o.Approve != nil {
 		t.Spec.Approve = *o.Approve

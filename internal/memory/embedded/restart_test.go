@@ -1,0 +1,128 @@
+package embedded_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"ratchet/internal/bus/bustest"
+	"ratchet/internal/memory"
+	"ratchet/internal/memory/embedded"
+	"ratchet/internal/memory/memorytest"
+)
+
+// Facts outlive the server's restart; a store that follows the bucket meanwhile goes on.
+func TestServerRestarts(t *testing.T) {
+	dir := t.TempDir()
+	server := bustest.ServerIn(t, dir)
+	js, err := jetstream.New(bustest.Connect(t, server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, js, embedded.Config{})
+	ctx := memorytest.Context(t)
+	if err := s.Remember(ctx, "acme", "ann", []memory.NewFact{{Text: "The user plays chess."}}); err != nil {
+		t.Fatal(err)
+	}
+	server.Shutdown()
+
+	again := bustest.ServerIn(t, dir)
+	js, err = jetstream.New(bustest.Connect(t, again))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := open(t, js, embedded.Config{}).Recall(ctx, "acme", "ann", "chess?", 3)
+	if err != nil || len(got) != 1 {
+		t.Errorf("recalled %v, %v", got, err)
+	}
+}
+
+// What is in the bucket and can't be read, or lies under another's key, is left out; the rest is found.
+func TestForeignEntries(t *testing.T) {
+	js, err := jetstream.New(bustest.Connect(t, bustest.Server(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := memorytest.Context(t)
+	s := open(t, js, embedded.Config{})
+	if err := s.Remember(ctx, "acme", "ann", []memory.NewFact{{Text: "The user paints boats."}}); err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(ctx, "AGENT_FACTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := kv.Keys(ctx)
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("keys %v, %v", keys, err)
+	}
+	good, err := kv.Get(ctx, keys[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix := keys[0][:len(keys[0])-36]
+	for key, value := range map[string][]byte{
+		prefix + memory.ID("x", "y", "1"): []byte("{"),
+		prefix + memory.ID("x", "y", "2"): good.Value(),
+		prefix + "no-id":                  good.Value(),
+		"stray":                           []byte("x"),
+	} {
+		if _, err := kv.Put(ctx, key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // by the store that saw them come, and by one that finds them
+		got, err := s.Recall(ctx, "acme", "ann", "who paints boats?", 9)
+		if err != nil || len(got) != 1 {
+			t.Errorf("recalled %v, %v, want the one good fact", got, err)
+		}
+		facts, _, err := s.List(ctx, "acme", "ann", "", 9)
+		if err != nil || len(facts) != 1 {
+			t.Errorf("listed %v, %v, want the one good fact", facts, err)
+		}
+		s = open(t, js, embedded.Config{})
+	}
+	// A fact that can't be read can still be forgotten.
+	if err := s.Forget(ctx, "acme", "ann", memory.ID("x", "y", "1")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A recall that has no time to make a large index leaves it to the next.
+func TestIndexIsMadeAfterTheDeadline(t *testing.T) {
+	open := workers(t, embedded.Config{})
+	if err := open(t).Remember(memorytest.Context(t), "acme", "ann", memorytest.Many(3000)); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t)
+	short, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Recall(short, "acme", "ann", "what does the user like", 3); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want canceled", err)
+	}
+	got, err := s.Recall(memorytest.Context(t), "acme", "ann", "fact 2999", 3)
+	if err != nil || len(got) == 0 {
+		t.Errorf("recalled %v, %v", got, err)
+	}
+}
+
+// Many single changes wear an index out; it is made again, and nothing is lost.
+func TestWornIndex(t *testing.T) {
+	s := workers(t, embedded.Config{})(t)
+	ctx := memorytest.Context(t)
+	for i := range 60 {
+		if err := s.Remember(ctx, "acme", "ann", []memory.NewFact{{Text: fmt.Sprintf("The user owns kite%d.", i)}}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Recall(ctx, "acme", "ann", fmt.Sprintf("kite%d", i), 3)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("after %d facts: recalled %v, %v", i+1, got, err)
+		}
+	}
+	if got, err := s.Recall(ctx, "acme", "ann", "kite0 kite30", 3); err != nil || len(got) != 2 {
+		t.Errorf("recalled %v, %v", got, err)
+	}
+}
