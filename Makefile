@@ -38,13 +38,14 @@ lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types a
 bench: ## the engine against the floor, and how storage grows
 	$(GO) test ./internal/loop -run '^$$' -bench 'Engine|Bytes' -benchtime 2000x
 
-# How long, and what is drawn; an empty SEED is one from the clock.
+# How long, what is drawn (an empty SEED is one from the clock), and further flags.
 TIME ?= 60s
 SEED ?=
+FLAGS ?=
 
 .PHONY: torture
 torture: bin ## kill, stop, cut off and restart everything while runs go on, then check: TIME=10m SEED=…
-	$(BIN)/worker torture --time $(TIME) $(if $(SEED),--seed $(SEED))
+	$(BIN)/worker torture --time $(TIME) $(if $(SEED),--seed $(SEED)) $(FLAGS)
 
 .PHONY: help
 help:

@@ -189,7 +189,7 @@ func TestEventFields(t *testing.T) {
 		rows[code(row[0])[0]] = row[2]
 	}
 	elsewhere := map[string]string{"accepted": "parent", "reply": "question text value approve arguments arguments_sha256 remember reason by"}
-	unwritten := []string{"child", "summary"}
+	unwritten := []string{"child"}
 	made := jsonFields(reflect.TypeFor[loop.Made]())
 	for _, data := range events {
 		name := loop.Event{Data: data}.Type()

@@ -104,8 +104,12 @@ func (n names) allControls() string { return n.prefix + ".control.*.*" }
 func (n names) wakeUp(id loop.RunID) string {
 	return n.wakePrefix() + lane + "." + id.Tenant + "." + id.Run
 }
-func (n names) wakePrefix() string               { return n.prefix + ".wake." }
-func (n names) allWakes() string                 { return n.wakePrefix() + ">" }
+func (n names) wakePrefix() string { return n.prefix + ".wake." }
+func (n names) allWakes() string   { return n.wakePrefix() + ">" }
+func (n names) claimed(id loop.RunID) string {
+	return n.prefix + ".claimed." + id.Tenant + "." + id.Run
+}
+func (n names) allClaims() string                { return n.prefix + ".claimed.*.*" }
 func (n names) outcome(token string) string      { return n.prefix + ".outcome." + token }
 func (n names) api(op, tenant string) string     { return n.prefix + ".api." + op + "." + tenant }
 func (n names) deadLetter(t, kind string) string { return n.prefix + ".dead." + t + "." + kind }
@@ -117,6 +121,9 @@ func (n names) schedule(id loop.RunID, what string) string {
 func (n names) event(id loop.RunID, road loop.Road) string {
 	return n.prefix + ".event." + id.Tenant + "." + id.Run + "." + string(road)
 }
+
+// stream is where the pieces of a run's replies go; nothing stores them.
+func (n names) stream(id loop.RunID) string { return n.prefix + ".stream." + id.Tenant + "." + id.Run }
 
 // journal is the filter that covers every event of a run.
 func (n names) journal(id loop.RunID) string {

@@ -305,6 +305,27 @@ func (s *settler) Nak(delay time.Duration) error {
 	return nil
 }
 
+// Claimed implements [loop.Wakes].
+func (b *Bus) Claimed(id loop.RunID, worker string) {
+	if err := b.nc.Publish(b.names.claimed(id), []byte(worker)); err != nil {
+		b.log.Debug("a claim could not be announced", "tenant", id.Tenant, "run", id.Run, "error", err)
+	}
+}
+
+// HearClaims calls heard with each run that a worker claims from another one. Messages can be lost. The returned function
+// ends it.
+func (b *Bus) HearClaims(heard func(id loop.RunID, worker string)) (stop func(), err error) {
+	sub, err := b.nc.Subscribe(b.names.allClaims(), func(msg *nats.Msg) {
+		if token := strings.Split(msg.Subject, "."); len(token) == 4 {
+			heard(loop.RunID{Tenant: token[2], Run: token[3]}, string(msg.Data))
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("hear claims: %w", err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil // fails only where the connection is closed
+}
+
 // Hear calls heard with the run of each control message as it is published, without waiting for the queue. Messages can
 // be lost: it is good for being quick, not for being sure. The returned function ends it.
 func (b *Bus) Hear(heard func(loop.RunID)) (stop func(), err error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,13 @@ import (
 
 // inFlight is how many runs, or bare appends, are under way at once.
 const inFlight = 32
+
+func init() {
+	debug.SetGCPercent(gcPercent) // as the worker program does
+}
+
+// gcPercent is that of the worker program.
+const gcPercent = 400
 
 // BenchmarkEngine compares the engine with a model that takes no time to the floor, bare appends of 1 KB to the journal
 // with an expected last sequence, both counted in appends per second, on one server in one run. ratio is the engine's
@@ -199,12 +207,20 @@ func (m instantModel) Complete(_ context.Context, r loop.ModelRequest) (loop.Mod
 	return loop.ModelReply{Text: text, Model: "instant", Usage: loop.Usage{PromptTokens: 900, CompletionTokens: 90}}, nil
 }
 
-// watchEnds counts answers by a plain subscription, the cheapest way to hear of them. One that is lost shows as a stall.
-func watchEnds(b *testing.B, nc *nats.Conn) *atomic.Int64 {
-	var ends atomic.Int64
+// finish hears of ends and paces the submitter: no more than a few times what is in flight waits, as with a submitter
+// that paces itself.
+type finish struct {
+	room chan struct{}
+	done chan struct{} // has an element for each run that ended
+}
+
+// watchEnds hears of answers by a plain subscription, the cheapest way there is. One that is lost shows as a stall.
+func watchEnds(b *testing.B, nc *nats.Conn) *finish {
+	f := &finish{room: make(chan struct{}, 4*inFlight), done: make(chan struct{}, 1<<20)}
 	sub, err := nc.Subscribe("agent.event.*.*.user", func(m *nats.Msg) {
 		if m.Header.Get("Ratchet-Type") == "answer" {
-			ends.Add(1)
+			<-f.room
+			f.done <- struct{}{}
 		}
 	})
 	if err != nil {
@@ -214,36 +230,31 @@ func watchEnds(b *testing.B, nc *nats.Conn) *atomic.Int64 {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = sub.Unsubscribe() })
-	return &ends
+	return f
 }
 
-func driveRuns(b *testing.B, js jetstream.JetStream, ends *atomic.Int64, name string, runs int) time.Duration {
-	began, already := time.Now(), ends.Load()
-	ctx := b.Context()
-	var wg sync.WaitGroup
+func driveRuns(b *testing.B, js jetstream.JetStream, ends *finish, name string, runs int) time.Duration {
+	began := time.Now()
 	var next atomic.Int64
 	for range 8 {
-		wg.Go(func() {
+		go func() {
 			for i := next.Add(1); int(i) <= runs; i = next.Add(1) {
-				// No more than a few times what is in flight waits, as with a submitter that paces itself.
-				for int(i)-int(ends.Load()-already) > 4*inFlight && ctx.Err() == nil {
-					time.Sleep(100 * time.Microsecond)
-				}
+				ends.room <- struct{}{}
 				body := fmt.Sprintf(`{"id": "%s-%d", "goal": "Add a few numbers and say what comes of it.", "limits": {"max_steps": 500}}`, name, i)
-				if _, err := js.Publish(ctx, "agent.task.default", []byte(body)); err != nil {
+				if _, err := js.Publish(b.Context(), "agent.task.default", []byte(body)); err != nil {
 					b.Error(err)
 					return
 				}
 			}
-		})
+		}()
 	}
-	wg.Wait()
-	deadline := time.Now().Add(2 * time.Minute)
-	for int(ends.Load()-already) < runs {
-		if time.Now().After(deadline) {
-			b.Fatalf("%d of %d runs ended", ends.Load()-already, runs)
+	timeout := time.After(2 * time.Minute)
+	for ended := range runs {
+		select {
+		case <-ends.done:
+		case <-timeout:
+			b.Fatalf("%d of %d runs ended", ended, runs)
 		}
-		time.Sleep(200 * time.Microsecond)
 	}
 	return time.Since(began)
 }

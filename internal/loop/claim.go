@@ -141,6 +141,9 @@ func (dr *drive) claimStored(head Head, revision uint64) (owned bool, err error)
 		return false, fmt.Errorf("claim %s: %w", dr.id, err)
 	}
 	dr.claimed(h, newRevision)
+	if head.Owner != nil && head.Owner.Worker != dr.w.Name {
+		dr.w.Wakes.Claimed(dr.id, dr.w.Name)
+	}
 	if err := dr.read(max(h.First, 1) - 1); err != nil {
 		return false, err
 	}

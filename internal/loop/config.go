@@ -36,6 +36,11 @@ type Config struct {
 	Sweep       time.Duration // how often somebody looks for runs that nobody will wake; 1m
 	History     int           // messages of the session that a run is shown; 20
 	Facts       int           // facts that a run is shown; 3
+	Window      int           // tokens that a prompt may have before the oldest of it is compacted; 24000
+
+	// Stream is called with each piece of a reply as it comes, by one goroutine at a time for each run; nil: replies are not
+	// streamed. An empty piece says that the reply of that turn begins anew. It must not block.
+	Stream func(id RunID, turn int, piece string)
 
 	Log *slog.Logger
 	Now func() time.Time // wall clock; time.Now
@@ -51,6 +56,7 @@ func (c Config) withDefaults() Config {
 	c.Sweep = cmp.Or(c.Sweep, time.Minute)
 	c.History = cmp.Or(c.History, 20)
 	c.Facts = cmp.Or(c.Facts, 3)
+	c.Window = cmp.Or(c.Window, 24_000)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
@@ -83,6 +89,9 @@ func (c Config) validate() error {
 	}
 	if c.Concurrency < 1 || c.Doors < 1 || c.Lease <= 0 || c.Grace < 0 || c.Keep <= 0 {
 		return errors.New("loop: Config.Concurrency, Doors, Lease and Keep must be positive, Grace not negative")
+	}
+	if c.Window < 0 {
+		return errors.New("loop: Config.Window must not be negative")
 	}
 	return nil
 }

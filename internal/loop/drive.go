@@ -23,7 +23,8 @@ type drive struct {
 	cut  context.CancelCauseFunc
 	stop <-chan struct{} // closed when no new step may begin
 
-	nudged chan struct{} // somebody published an order for the run; written by Hear
+	nudged  chan struct{} // somebody published an order for the run; written by Hear
+	doubted chan struct{} // somebody claimed the run; written by HearClaim
 
 	head     Head // as stored last, with revision
 	revision uint64
@@ -40,6 +41,8 @@ type drive struct {
 	sending map[string]bool // once calls that this drive has sent and not observed
 	armed   map[string]bool // schedules that this drive has published for its events
 	lost    int             // tokens that a call cut off by a crash may have cost, not yet journaled
+
+	measured float64 // tokens of the last prompt by the endpoint's count, for one by ours; 0 before the first
 }
 
 // Ways in which a drive ends without having settled its run.
@@ -75,7 +78,7 @@ func (w *Worker) take(taking, work context.Context, d Delivery) {
 	defer cut(nil)
 	dr := &drive{
 		w: w, d: d, id: d.RunID, log: log, lease: newLease(d), ctx: ctx, cut: cut, stop: taking.Done(),
-		nudged: make(chan struct{}, 1), flights: newFlights(), sending: map[string]bool{},
+		nudged: make(chan struct{}, 1), doubted: make(chan struct{}, 1), flights: newFlights(), sending: map[string]bool{},
 		armed: map[string]bool{},
 	}
 	w.settle(dr, dr.guarded())
@@ -255,6 +258,8 @@ func (dr *drive) await() error {
 	case <-dr.nudged:
 		dr.peek()
 		return nil
+	case <-dr.doubted:
+		return dr.w.persist(dr.ctx, "look who owns the run", dr.stillOwner)
 	case <-timeUp:
 		return dr.commit(timeUpIfRunning)
 	case <-dr.ctx.Done():

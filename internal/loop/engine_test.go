@@ -85,6 +85,10 @@ func (r *rig) start(c loop.Config) worker {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	stopClaims, err := r.bus.HearClaims(w.HearClaim)
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -95,6 +99,7 @@ func (r *rig) start(c loop.Config) worker {
 	}()
 	stop := sync.OnceFunc(func() {
 		stopHearing()
+		stopClaims()
 		cancel()
 		<-done
 	})

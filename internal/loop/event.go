@@ -121,6 +121,8 @@ type (
 		Arguments json.RawMessage `json:"arguments"`
 		Effect    Effect          `json:"effect"`
 		Step      string          `json:"step,omitempty"` // of the DAG
+		// Written are the arguments as the model wrote them, where they were changed without loss to fit the schema.
+		Written json.RawMessage `json:"written,omitempty"`
 	}
 	// Rejection records a reply that could not be used and what was wrong with it.
 	Rejection struct {
@@ -211,10 +213,12 @@ type (
 		Run    string `json:"run"`
 		Status Status `json:"status,omitempty"`
 	}
-	// Summary stands for the conversation up to event Upto in later prompts.
+	// Summary makes later prompts shorter: of the conversation up to event Upto the results of tools are shown in one line
+	// each or, where Whole is set, Text stands for all of it but what the person said.
 	Summary struct {
-		Upto uint64 `json:"upto"`
-		Text string `json:"text"`
+		Upto  uint64 `json:"upto"`
+		Text  string `json:"text"`
+		Whole bool   `json:"whole,omitempty"`
 	}
 
 	// Answer ends a run well.

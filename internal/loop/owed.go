@@ -253,11 +253,8 @@ func (s *State) spentLimit() Duty {
 			Reason: FailStepsExhausted, Usage: s.Usage,
 			Message: fmt.Sprintf("The run used all of its %d model turns without reaching an answer.", l.MaxSteps),
 		}}
-	case l.MaxTokens > 0 && s.Usage.Total()+s.Lost >= l.MaxTokens:
-		return End{Data: Failed{
-			Reason: FailTokensExhausted, Usage: s.Usage,
-			Message: fmt.Sprintf("The run used %d tokens; its limit is %d.", s.Usage.Total()+s.Lost, l.MaxTokens),
-		}}
+	case l.MaxTokens > 0 && s.tokensUsed() >= l.MaxTokens:
+		return End{Data: s.outOfTokens(fmt.Sprintf("The run used %d tokens; its limit is %d.", s.tokensUsed(), l.MaxTokens))}
 	default:
 		return nil
 	}

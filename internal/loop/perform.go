@@ -198,6 +198,12 @@ func (dr *drive) askModel(d AskModel) error {
 		return nil
 	}
 	request := dr.request(d)
+	if ready, err := dr.prepare(d, request); !ready || err != nil {
+		return err
+	}
+	if stream := dr.w.Stream; stream != nil && d.Purpose == PurposeStep {
+		request.Tokens = func(piece string) { stream(dr.id, d.Turn, piece) }
+	}
 	seen := dr.state.N
 	dr.flights.start(dr.ctx, d.Key(), func(ctx context.Context) landing {
 		began := time.Now()
@@ -207,6 +213,7 @@ func (dr *drive) askModel(d AskModel) error {
 			if err != nil {
 				return dr.modelFailed(d, err)
 			}
+			dr.measure(request, reply.Usage)
 			return dr.modelReplied(d, reply)
 		}
 	})
@@ -267,6 +274,9 @@ func addLost(d Data, lost int) Data {
 	}
 }
 
+// causeContextLength is the cause of a fault that a shorter prompt can cure.
+const causeContextLength = "context_length"
+
 // modelTries is how often in a row a run waits for a model that fails, after the adapter's own short retries.
 const modelTries = 6
 
@@ -290,6 +300,12 @@ func (dr *drive) modelFailed(d AskModel, err error) error {
 			}
 			return s.failure() // as it would have without a look back
 		})
+	}
+	if fault.Cause == causeContextLength && d.Purpose == PurposeStep && owes(&dr.state, d) {
+		request := dr.request(d)
+		if made, err := dr.makeRoom(d, request, rawEstimate(request)*bytesPerToken/4*3); made || err != nil {
+			return err
+		}
 	}
 	if !fault.Passing || dr.state.ModelTries >= modelTries {
 		return dr.commit(func(s *State) Data {

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"text/template"
 
 	"ratchet/internal/plan"
@@ -62,6 +63,7 @@ func (planReact) request(s *State, _ Toolbox, opening []Message, _ AskModel) Mod
 func (planReact) judge(s *State, tools Toolbox, _ AskModel, r ModelReply) Data {
 	made := Made{Model: r.Model, Usage: &r.Usage, MS: r.MS, Seen: r.Seen}
 	m, err := plan.Read(r.Text)
+	written := slices.Clone(m.Calls)
 	if err == nil {
 		m, err = plan.Check(s.Plan, m, plan.Rules{
 			MinSteps: s.Task.Limits.MinPlanSteps, Tools: tools.Names(), Arguments: tools.arguments,
@@ -70,7 +72,24 @@ func (planReact) judge(s *State, tools Toolbox, _ AskModel, r ModelReply) Data {
 	if err != nil {
 		return s.rejection(err.Error(), r, made)
 	}
-	return s.message(m, r, made)
+	return noteCoercions(s.message(m, r, made), written)
+}
+
+// noteCoercions puts the arguments as the model wrote them beside those that were changed, without loss, to fit the
+// tool's schema: "42" for 42.
+func noteCoercions(d Data, written []plan.Call) Data {
+	c, isCall := d.(Call)
+	if !isCall {
+		return d
+	}
+	for i, w := range written {
+		used := &c.Calls[i]
+		if len(w.Arguments) > 0 && !bytes.Equal(w.Arguments, used.Arguments) &&
+			fingerprint(w.Name, w.Arguments) != fingerprint(w.Name, used.Arguments) {
+			used.Written = w.Arguments
+		}
+	}
+	return c
 }
 
 func (s *State) rejection(problem string, r ModelReply, made Made) Rejection {

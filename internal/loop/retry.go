@@ -25,7 +25,7 @@ func (s *State) postMortem(why Failed) (ask AskModel, ok bool) {
 	case !slices.Contains([]FailReason{FailRejectionsExhausted, FailStepsExhausted, FailNoProgress}, why.Reason),
 		s.retries >= s.Task.RetryWithReflection,
 		s.unsure, // a call may have taken effect, and nobody can say so to the next attempt
-		l.MaxTokens > 0 && s.Usage.Total()+s.Lost >= l.MaxTokens:
+		l.MaxTokens > 0 && s.tokensUsed() >= l.MaxTokens:
 		return AskModel{}, false
 	}
 	return AskModel{Purpose: PurposeReflect, About: aboutRetry, Turn: s.retries + 1}, true
@@ -92,5 +92,6 @@ func (s *State) tryAgain(d Reflection) {
 	s.Ending, s.Plan, s.Asking, s.Answering, s.Escalate, s.Wait = nil, nil, nil, nil, nil, nil
 	s.dag, s.round = dagState{}, roundState{}
 	s.repeats, s.mostRepeats, s.sameAgain = nil, 0, 0
-	s.Transcript = []Message{{Role: "user", Content: b.String()}}
+	s.entries, s.Transcript = nil, nil
+	s.add(entry{Message: Message{Role: "user", Content: b.String()}, n: s.N, kind: fromPerson})
 }

@@ -80,6 +80,8 @@ type Wakes interface {
 	Idle(ctx context.Context) (bool, error)
 	// Repeat has a job of the workers, such as JobSweep, delivered as a wake-up again and again.
 	Repeat(ctx context.Context, job string, every time.Duration) error
+	// Claimed tells the other workers that the worker of this name has claimed a run from another one. Best effort.
+	Claimed(id RunID, worker string)
 	// Job publishes a job for a tenant's workers once; the same key within two minutes is stored once.
 	Job(ctx context.Context, tenant, job, key string, body any) error
 }
@@ -178,7 +180,8 @@ type Delivery struct {
 
 // Settler ends or extends a delivery.
 type Settler interface {
-	// Ack removes the message from the queue and waits for the server's confirmation.
+	// Ack removes the message from the queue. It does not wait for the server: where the word is lost, the message is
+	// delivered again, and whoever gets it finds nothing to do.
 	Ack(ctx context.Context) error
 	// Nak gives the message back, to be delivered again after the delay.
 	Nak(delay time.Duration) error

@@ -56,6 +56,10 @@ type State struct {
 	dag   dagState   // of plan_execute
 	round roundState // of plan_act_reflect
 
+	entries   []entry  // the conversation that Transcript joins
+	lastCall  ToolCall // the call that was observed last
+	lastUsage Usage    // of the last model call
+
 	callCount, questionCount int
 	questionN, waitN         uint64              // numbers of the events that made Question and Wait
 	asked                    map[string]replyKey // questions that were put, and what closed them

@@ -24,7 +24,7 @@ func Step(s State, e Event) State {
 	}
 	if st, ok := strategies[s.Task.Strategy]; ok && !isRetry(e.Data) {
 		st.fold(&s, e)
-		s.Transcript = join(s.Transcript, st.observe(&s, e)...)
+		s.hear(e, st.observe(&s, e))
 	}
 	s.working = s.Ended == nil && !s.Paused && s.Facts != nil && len(s.due()) > 0
 	s.lastByDriver = e.Cause == ""
@@ -108,7 +108,7 @@ func (s *State) releaseNotes(seen uint64) {
 	var held []heldNote
 	for _, note := range s.Notes {
 		if note.n <= seen {
-			s.Transcript = join(s.Transcript, note.message())
+			s.add(entry{Message: note.message(), n: note.n, kind: fromPerson})
 		} else {
 			held = append(held, note)
 		}
@@ -167,7 +167,9 @@ func (s *State) apply(e Event) {
 		s.timedOut(d, e.Time)
 	case Wait:
 		s.waits(e.N, d)
-	case Child, Summary:
+	case Summary:
+		s.summarized(d)
+	case Child:
 	case Answer:
 		s.Answering, s.Ended = nil, d
 		s.say(e, "assistant", d.Answer)
@@ -199,7 +201,7 @@ func (s *State) spent(m Made) {
 	s.Wait, s.ModelTries = nil, 0
 	s.Lost += m.Lost
 	if m.Usage != nil {
-		s.Usage = s.Usage.Add(*m.Usage)
+		s.Usage, s.lastUsage = s.Usage.Add(*m.Usage), *m.Usage
 	}
 }
 
@@ -259,6 +261,7 @@ func (s *State) observed(d Observation) {
 		return
 	}
 	call := c.ToolCall
+	s.lastCall = call
 	kept := make([]OpenCall, 0, len(s.Calls))
 	for _, o := range s.Calls {
 		if o.Call != d.Call {

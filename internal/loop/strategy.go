@@ -88,12 +88,15 @@ func (t Toolbox) arguments(tool string, args json.RawMessage) (json.RawMessage, 
 }
 
 // Conversation returns the whole prompt of the next model turn. It copies no text but that of the last message, and
-// only where a note follows it.
+// only where something follows it: notes, and the word to finish when tokens run short.
 func Conversation(s *State, opening []Message) []Message {
 	messages := make([]Message, 0, len(opening)+len(s.Transcript)+len(s.Notes))
 	messages = join(join(messages, opening...), s.Transcript...)
 	for _, n := range s.Notes {
 		messages = join(messages, n.message())
+	}
+	if s.tokensShort() {
+		messages = join(messages, Message{Role: "user", Content: finishNow})
 	}
 	return messages
 }

@@ -183,6 +183,21 @@ func (w *Worker) Hear(id RunID) {
 	}
 }
 
+// HearClaim tells the worker that another one has claimed a run. The queue may give a wake-up to another worker although
+// its owner is well, after a restart of the server for one; an owner that wins all its appends would not find out.
+func (w *Worker) HearClaim(id RunID, worker string) {
+	w.mu.Lock()
+	dr := w.inHand[id]
+	w.mu.Unlock()
+	if dr == nil || worker == w.Name {
+		return
+	}
+	select {
+	case dr.doubted <- struct{}{}:
+	default:
+	}
+}
+
 // heartbeats extends the lease of every run in hand at a third of it, and cuts off those whose last confirmed extension
 // is older than the lease by this process's own clock.
 func (w *Worker) heartbeats(ctx context.Context) {

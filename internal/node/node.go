@@ -43,6 +43,7 @@ type Options struct {
 	Keep        time.Duration // 168h
 
 	Model  llm.Config
+	Stream bool   // publish the model's replies piece by piece, as they come
 	Demo   bool   // use the built-in offline model, and offer the sample tools
 	Files  string // directory that sample tools write to; "data"
 	Memory MemoryOptions
@@ -137,17 +138,27 @@ func (n *Node) startWorker(ctx context.Context) error {
 		return err
 	}
 	n.later(func() { _ = closer.Close() }) // child processes are ended; their last words do not matter
+	var stream func(loop.RunID, int, string)
+	if n.opts.Stream {
+		stream = n.bus.StreamTokens
+	}
 	n.worker, err = loop.NewWorker(loop.Config{
 		Name: n.opts.Name, Prefix: n.bus.Prefix(),
 		Journal: n.bus, Heads: n.bus, Wakes: n.bus, Sessions: n.bus, Blobs: n.bus, Graveyard: n.bus, Outcomes: n.bus, Orders: n.bus,
 		Inbox: source{n.bus.Inbox(), n.bus, n.log}, WakeQueue: source{n.bus.Wakes(), n.bus, n.log},
 		Model: model, Tools: registry, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
 		Concurrency: n.opts.Concurrency, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,
+		Stream: stream,
 	})
 	if err != nil {
 		return err
 	}
 	stop, err := n.bus.Hear(n.worker.Hear)
+	if err != nil {
+		return err
+	}
+	n.later(stop)
+	stop, err = n.bus.HearClaims(n.worker.HearClaim)
 	if err != nil {
 		return err
 	}

@@ -81,6 +81,13 @@ overrides:
 	}
 	got := map[string]string{}
 	err = client.Follow(ctx, "run", 1, func(e loop.Event) error {
+		if c, ok := e.Data.(loop.Call); ok {
+			for _, call := range c.Calls {
+				if coerced := call.Tool == "get_order"; coerced != (len(call.Written) > 0) {
+					t.Errorf("call of %s has arguments %s, written as %s", call.Tool, call.Arguments, call.Written)
+				}
+			}
+		}
 		if o, ok := e.Data.(loop.Observation); ok {
 			got[o.Tool] = string(o.Status) + " " + string(o.Result)
 		}

@@ -96,6 +96,11 @@ func workerChild(ctx context.Context, args []string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	unclaim, err := b.HearClaims(w.HearClaim)
+	if err != nil {
+		return err
+	}
+	defer unclaim()
 	unhear, err := b.Hear(w.Hear)
 	if err != nil {
 		return err

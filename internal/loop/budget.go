@@ -1,0 +1,115 @@
+package loop
+
+import (
+	"fmt"
+	"strings"
+)
+
+// bytesPerToken is what a token is taken for until an endpoint has said how many a prompt had.
+const bytesPerToken = 4
+
+// estimate is how many tokens the prompt of a request has, as the endpoint counts them if its last count is a guide.
+func (dr *drive) estimate(r ModelRequest) int { return int(float64(rawEstimate(r)) * dr.scale()) }
+
+func rawEstimate(r ModelRequest) int {
+	size := promptBytes(r.Messages)
+	for _, t := range r.Tools {
+		size += len(t.Description) + len(t.Schema)
+	}
+	return size/bytesPerToken + 1
+}
+
+func (dr *drive) scale() float64 {
+	if dr.measured == 0 {
+		return 1
+	}
+	return dr.measured
+}
+
+// measure learns from the endpoint's count of a prompt. What is far off is the endpoint's fancy, such as a count without
+// cached tokens, and is not followed all the way.
+func (dr *drive) measure(r ModelRequest, u Usage) {
+	if u.PromptTokens > 0 {
+		dr.measured = min(max(float64(u.PromptTokens)/float64(rawEstimate(r)), 0.5), 4)
+	}
+}
+
+// prepare looks whether the prompt fits into the window and into what is left of the run's tokens, and commits what has to
+// happen first: a Summary, or the run's end. ready means that the model can be asked.
+func (dr *drive) prepare(d AskModel, r ModelRequest) (ready bool, err error) {
+	size := dr.estimate(r)
+	if d.Purpose == PurposeStep && size > dr.w.Window {
+		if made, err := dr.makeRoom(d, r, int(float64(dr.w.Window*bytesPerToken)/dr.scale())); made || err != nil {
+			return false, err
+		}
+	}
+	s := &dr.state
+	// While calls are open the run can't end here. It ends once they are observed, by what was really used.
+	if s.Task.Limits.MaxTokens == 0 || s.tokensUsed()+dr.lost+size <= s.Task.Limits.MaxTokens || len(s.Calls) > 0 {
+		return true, nil
+	}
+	return false, dr.commit(func(s *State) Data {
+		switch {
+		case !owes(s, d):
+			return nil
+		case d.postMortem():
+			return s.failure() // as it would have without a look back
+		}
+		return s.outOfTokens(fmt.Sprintf("The run used %d tokens, and the next prompt would have about %d; its limit is %d.",
+			s.tokensUsed()+dr.lost, size, s.Task.Limits.MaxTokens))
+	})
+}
+
+// makeRoom compacts the conversation so that the prompt fits into so many bytes. made is false where it can't be made much
+// shorter.
+func (dr *drive) makeRoom(d AskModel, r ModelRequest, window int) (made bool, err error) {
+	rest := rawEstimate(r)*bytesPerToken - promptBytes(dr.state.Transcript)
+	if _, can := dr.state.compact(rest, window); !can {
+		return false, nil
+	}
+	return true, dr.commit(func(s *State) Data {
+		if !owes(s, d) {
+			return nil
+		}
+		sum, can := s.compact(rest, window)
+		if !can {
+			return nil
+		}
+		return sum
+	})
+}
+
+// tokensUsed is what counts against the limit: with what crashes may have cost.
+func (s *State) tokensUsed() int { return s.Usage.Total() + s.Lost }
+
+// tokensShort reports whether the model must come to an end: 85 of 100 parts of the tokens are used, or two more calls
+// do not fit, which are a little longer than the last one was.
+func (s *State) tokensShort() bool {
+	limit := s.Task.Limits.MaxTokens
+	used := s.tokensUsed()
+	return limit > 0 && used > 0 && (100*used >= 85*limit || used+s.lastUsage.Total()*5/2 > limit)
+}
+
+const finishNow = "Almost all tokens that this run may use are used. Finish now, in few words: make no further call that you " +
+	"can do without, close what is open with what you know, and give the final answer."
+
+// outOfTokens ends the run for want of tokens, with how far it came.
+func (s *State) outOfTokens(why string) Failed {
+	var b strings.Builder
+	b.WriteString(why)
+	if len(s.Plan) > 0 {
+		b.WriteString(" The plan so far:")
+	}
+	for i, step := range s.Plan {
+		if b.Len() > headText {
+			fmt.Fprintf(&b, " … and %d steps more", len(s.Plan)-i)
+			break
+		}
+		fmt.Fprintf(&b, " %d. %s (%s", i+1, clip(step.Step, 100), step.Status)
+		if step.Result != "" {
+			b.WriteString(": " + clip(string(step.Result), 150))
+		}
+		b.WriteString(");")
+	}
+	return Failed{Reason: FailTokensExhausted, Message: strings.TrimSuffix(b.String(), ";") + ".", Usage: s.Usage}
+}
