@@ -218,7 +218,7 @@ func TestNativeCalls(t *testing.T) {
 // A model without native calls is asked once, fails for good in a way that can be told apart, and leaves it to a fallback.
 func TestToolsThatAreRefused(t *testing.T) {
 	for _, refusal := range []llmtest.Reply{
-		llmtest.Raw(400, `{"error":{"message":"registry.ollama.ai/library/tiny:latest does not support tools","type":"api_error"}}`),
+		llmtest.Raw(400, `{"error":{"message":"tiny:latest does not support tools","type":"api_error"}}`),
 		llmtest.Raw(400, `{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set","code":400}`),
 		llmtest.Raw(500, `{"error":{"code":500,"message":"tools param requires --jinja flag","type":"server_error"}}`),
 		llmtest.Raw(404, `{"error":{"message":"No endpoints found that support tool use.","code":404}}`),
