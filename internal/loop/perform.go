@@ -277,8 +277,12 @@ func addLost(d Data, lost int) Data {
 // causeContextLength is the cause of a fault that a shorter prompt can cure.
 const causeContextLength = "context_length"
 
-// modelTries is how often in a row a run waits for a model that fails, after the adapter's own short retries.
-const modelTries = 6
+// How often in a row a run waits for a model that fails, after the adapter's own short retries, and for how long the first
+// time. Doubled each time, that is twenty minutes of outage.
+const (
+	modelTries = 8
+	modelPause = 5 * time.Second
+)
 
 // modelFailed parks the run where the fault may pass, and ends it where it can't.
 func (dr *drive) modelFailed(d AskModel, err error) error {
@@ -315,7 +319,7 @@ func (dr *drive) modelFailed(d AskModel, err error) error {
 			return Failed{Reason: FailModelError, Message: clip(fault.Error(), 2<<10), Usage: s.Usage}
 		})
 	}
-	wait := max(fault.After, 15*time.Second<<min(dr.state.ModelTries, 5))
+	wait := max(fault.After, modelPause<<dr.state.ModelTries)
 	return dr.commitScheduled(waitSchedule, func() time.Time { return dr.w.Now().Add(wait) },
 		func(s *State, until time.Time) Data {
 			if !owes(s, d) {
