@@ -138,11 +138,20 @@ func TestNakAndRedelivery(t *testing.T) {
 	}
 	must(t, third.Settler.Extend(ctx)) // a zombie is confirmed
 	must(t, third.Settler.Ack(ctx))    // and its acknowledgement counts
-	pending, err := b.Pending(ctx, fourth.Seq)
-	if err != nil || pending {
-		t.Errorf("pending is %t, %v", pending, err)
-	}
+	gone(t, b, fourth.Seq)
 	must(t, fourth.Settler.Ack(ctx))
+}
+
+// gone waits until a wake-up is not pending any more: an acknowledgement is not confirmed, its word is on its way.
+func gone(t *testing.T, b *bus.Bus, seq uint64) {
+	t.Helper()
+	ctx := bustest.Context(t)
+	for pending := true; pending; {
+		var err error
+		if pending, err = b.Pending(ctx, seq); err != nil {
+			t.Fatalf("wake-up %d is still pending: %v", seq, err)
+		}
+	}
 }
 
 func TestExtendKeepsTheLease(t *testing.T) {
@@ -285,12 +294,7 @@ func TestPending(t *testing.T) {
 		}
 	}
 	must(t, d.Settler.Ack(ctx))
-	for pending := true; pending; { // the word is on its way
-		var err error
-		if pending, err = b.Pending(ctx, d.Seq); err != nil {
-			t.Fatalf("pending after the acknowledgement: %v", err)
-		}
-	}
+	gone(t, b, d.Seq)
 }
 
 func TestSchedules(t *testing.T) {

@@ -31,10 +31,10 @@ func TestQuestionParksAndAnotherWorkerResumes(t *testing.T) {
 		return err == nil && h.Status == loop.StatusWaiting && h.Owner == nil
 	})
 	first.stop()
-	info, err := r.bus.Backlog(r.ctx())
-	if err != nil || info.Wakes != 0 || info.Inbox != 0 {
-		t.Fatalf("parked, and the queues hold %+v, %v", info, err)
-	}
+	r.eventually("nothing is left in the queues", func() bool {
+		info, err := r.bus.Backlog(r.ctx())
+		return err == nil && info.Wakes == 0 && info.Inbox == 0
+	})
 	r.reply("a", fmt.Sprintf(`{"question": %q, "text": "200 shares", "by": "u-17"}`, q.Question))
 	r.start(r.config())
 	events := r.untilClosed("a")
