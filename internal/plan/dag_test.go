@@ -292,7 +292,7 @@ func TestTooManySteps(t *testing.T) {
 	start := time.Now()
 	_, _, err := plan.ReadDAG(dagOf(steps...))
 	wantProblems(t, err, []string{plan.RuleTooManySteps}, []string{"10000", "1000"})
-	if took := time.Since(start); took > time.Minute {
+	if took := time.Since(start); took > time.Second {
 		t.Errorf("took %v", took)
 	}
 	wantProblems(t, plan.CheckDAG(make(plan.DAG, 10_000), dagRules), []string{plan.RuleTooManySteps}, []string{"10000"})

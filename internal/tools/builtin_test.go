@@ -134,7 +134,7 @@ func FuzzCalculate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, expression string) {
 		began := time.Now()
 		result, err := calculate(expression)
-		if took := time.Since(began); took > 20*time.Second {
+		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("%q took %v", expression, took)
 		}
 		if err != nil {
