@@ -56,8 +56,8 @@ func (p *program) decide(client *bus.Client, run, question string, reply loop.Re
 		return failed("Run %s asks about question %s, not %s. Look at it first:\n  %s", run, q.Question, question, p.command("show", run))
 	}
 	p.say(terminal.NewForm(*q).Lines(p.width(), p.stderr.Style)...)
-	reply.Question = q.Question
-	return p.reply(client, bus.ReplyRequest{Run: run, Reply: reply, ArgumentsSHA256: q.ArgumentsSHA256})
+	reply.Question, reply.ArgumentsSHA256 = q.Question, q.ArgumentsSHA256
+	return p.reply(client, bus.ReplyRequest{Run: run, Reply: reply})
 }
 
 func (p *program) width() int {

@@ -58,7 +58,6 @@ type (
 	ReplyRequest struct {
 		Run string `json:"run"`
 		loop.Reply
-		ArgumentsSHA256 string `json:"arguments_sha256,omitempty"` // of an approval: the question's, echoed
 	}
 	// ControlRequest is an order with the run it is for.
 	ControlRequest struct {
