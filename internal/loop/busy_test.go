@@ -14,7 +14,7 @@ import (
 func TestOnBusyReject(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
-	script := say(planned, answered)
+	script := converse(planned, answered)
 	r := newRig(t, func(q llmtest.Request) llmtest.Reply {
 		reply := script(q)
 		reply.Wait = gate
@@ -60,7 +60,7 @@ func TestOnBusyReject(t *testing.T) {
 func TestOnBusyInterrupt(t *testing.T) {
 	t.Parallel()
 	var shown atomic.Value
-	script := say(planned, asks, answered)
+	script := converse(planned, asks, answered)
 	r := newRig(t, func(q llmtest.Request) llmtest.Reply {
 		if q.Header.Get("X-Ratchet-Run") == "default/second" {
 			shown.Store(q.Messages[1].Content)

@@ -110,7 +110,7 @@ func (b *blobsHere) DeleteBlobs(context.Context, loop.RunID) error {
 
 // newTalk is a rig with one worker over a model in this process.
 func newTalk(t *testing.T, m *talker, configure func(*loop.Config), extra ...tools.Tool) *rig {
-	r := newRig(t, say(), extra...)
+	r := newRig(t, converse(), extra...)
 	r.model = m
 	c := r.config()
 	if configure != nil {

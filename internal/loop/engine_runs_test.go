@@ -22,7 +22,7 @@ import (
 var asks = m("ask_user", nil, `"question": "How many?"`)
 
 func TestQuestionParksAndAnotherWorkerResumes(t *testing.T) {
-	r := newRig(t, say(planned, asks, answered))
+	r := newRig(t, converse(planned, asks, answered))
 	first := r.start(r.config())
 	r.submit("a", `{"goal": "Buy shares."}`)
 	q := r.until("a", "question").Data.(loop.Question)
@@ -48,7 +48,7 @@ func TestQuestionParksAndAnotherWorkerResumes(t *testing.T) {
 
 func TestSameTaskTwiceOnTwoWorkers(t *testing.T) {
 	var calls atomic.Int64
-	script := say(planned, answered)
+	script := converse(planned, answered)
 	r := newRig(t, func(q llmtest.Request) llmtest.Reply { calls.Add(1); return script(q) })
 	r.start(r.config())
 	r.start(r.config())
@@ -71,7 +71,7 @@ func TestSameTaskTwiceOnTwoWorkers(t *testing.T) {
 }
 
 func TestBadTasks(t *testing.T) {
-	r := newRig(t, say())
+	r := newRig(t, converse())
 	r.start(r.config())
 	deep := strings.Repeat(`{"a":`, 80) + "1" + strings.Repeat("}", 80)
 	for name, c := range map[string]struct{ body, says string }{
@@ -117,7 +117,7 @@ func (r *rig) dead() uint64 {
 }
 
 func TestUnknownToolIsHandedBackThenInvalid(t *testing.T) {
-	r := newRig(t, say())
+	r := newRig(t, converse())
 	c := r.config()
 	c.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	r.start(c)
@@ -129,7 +129,7 @@ func TestUnknownToolIsHandedBackThenInvalid(t *testing.T) {
 }
 
 func TestTaskBodyCannotNameATenant(t *testing.T) {
-	r := newRig(t, say(planned, answered))
+	r := newRig(t, converse(planned, answered))
 	r.start(r.config())
 	r.submit("a", `{"goal": "g", "tenant": "other"}`)
 	for _, e := range r.untilClosed("a") {
@@ -140,7 +140,7 @@ func TestTaskBodyCannotNameATenant(t *testing.T) {
 }
 
 func TestRepliesToNothing(t *testing.T) {
-	r := newRig(t, say(planned, answered))
+	r := newRig(t, converse(planned, answered))
 	r.start(r.config())
 	r.reply("ghost", `{"text": "hello"}`)
 	r.eventually("a dead letter", func() bool { return r.dead() == 1 })
@@ -173,7 +173,7 @@ func (r *rig) ask(id, body string) string {
 }
 
 func TestRepliesAreJudged(t *testing.T) {
-	r := newRig(t, say(planned, m("ask_user", nil, `"question": "How many?", "answer_schema": {"type": "integer"}`), asks, answered))
+	r := newRig(t, converse(planned, m("ask_user", nil, `"question": "How many?", "answer_schema": {"type": "integer"}`), asks, answered))
 	r.start(r.config())
 	r.submit("a", `{"goal": "g"}`)
 	r.until("a", "question")
@@ -209,7 +209,7 @@ func TestQuestionTimeouts(t *testing.T) {
 		"default":  "accepted facts plan thought question timeout thought answer",
 	} {
 		t.Run(policy, func(t *testing.T) {
-			r := newRig(t, say(planned, asks, answered))
+			r := newRig(t, converse(planned, asks, answered))
 			r.start(r.config())
 			r.submit("a", fmt.Sprintf(`{"goal": "g", "ask": {"timeout": "50ms", "on_timeout": %q, "default": "twelve"}}`, policy))
 			if got := types(r.untilClosed("a")); got != want {
@@ -244,7 +244,7 @@ func TestRejectionsEndTheRun(t *testing.T) {
 }
 
 func TestStepsAreLimited(t *testing.T) {
-	r := newRig(t, say(planned, m("update_plan", nil, ""), m("update_plan", nil, ""), m("update_plan", nil, "")))
+	r := newRig(t, converse(planned, m("update_plan", nil, ""), m("update_plan", nil, ""), m("update_plan", nil, "")))
 	r.start(r.config())
 	r.submit("a", `{"goal": "g", "limits": {"max_steps": 3}}`)
 	events := r.untilClosed("a")
@@ -255,7 +255,7 @@ func TestStepsAreLimited(t *testing.T) {
 
 func TestNoProgress(t *testing.T) {
 	same := call("calculate", `{"expression": "1+1"}`)
-	r := newRig(t, say(planned, same, same, same, same, same))
+	r := newRig(t, converse(planned, same, same, same, same, same))
 	r.start(r.config())
 	r.submit("a", `{"goal": "g"}`)
 	events := r.untilClosed("a")
@@ -283,7 +283,7 @@ func TestFinalModelErrorEndsTheRun(t *testing.T) {
 func TestProviderOutageParksTheRun(t *testing.T) {
 	var down atomic.Bool
 	down.Store(true)
-	script := say(planned, answered)
+	script := converse(planned, answered)
 	r := newRig(t, func(q llmtest.Request) llmtest.Reply {
 		if down.Load() {
 			return llmtest.Raw(503, `{"error": {"message": "overloaded"}}`)
@@ -345,7 +345,7 @@ func TestCancel(t *testing.T) {
 		"in a once one": {[]string{planned, call("slow_once", "{}")}, "started", "accepted facts plan call started control observation cancelled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, say(c.texts...), slowTool("slow", loop.EffectRead, started, nil), slowTool("slow_once", loop.EffectOnce, started, nil))
+			r := newRig(t, converse(c.texts...), slowTool("slow", loop.EffectRead, started, nil), slowTool("slow_once", loop.EffectOnce, started, nil))
 			r.start(r.config())
 			r.submit("a", `{"goal": "g"}`)
 			r.until("a", c.event)
@@ -367,7 +367,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestCancelOvertakesTheTask(t *testing.T) {
-	r := newRig(t, say())
+	r := newRig(t, converse())
 	r.start(r.config())
 	r.control("a", "cancel")
 	r.untilClosed("a")
@@ -381,7 +381,7 @@ func TestCancelOvertakesTheTask(t *testing.T) {
 
 func TestPauseAndResume(t *testing.T) {
 	gate := make(chan struct{})
-	script := say(planned, answered)
+	script := converse(planned, answered)
 	r := newRig(t, func(q llmtest.Request) llmtest.Reply {
 		reply := script(q)
 		reply.Wait = gate
@@ -406,7 +406,7 @@ func TestPauseAndResume(t *testing.T) {
 
 func TestNoteReachesTheNextTurn(t *testing.T) {
 	gate := make(chan struct{})
-	script := say(planned, m("update_plan", nil, ""), answered)
+	script := converse(planned, m("update_plan", nil, ""), answered)
 	var saw atomic.Bool
 	r := newRig(t, func(q llmtest.Request) llmtest.Reply {
 		if strings.Contains(q.Last(), "Mind the budget") {
@@ -441,7 +441,7 @@ func TestApproval(t *testing.T) {
 		}, "accepted facts plan call question reply started observation thought answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, say(planned, buy, answered))
+			r := newRig(t, converse(planned, buy, answered))
 			r.start(r.config())
 			r.submit("a", `{"goal": "g", "approve": ["buy_*"]}`)
 			q := r.until("a", "question").Data.(loop.Question)
@@ -471,7 +471,7 @@ func TestApproval(t *testing.T) {
 func TestParallelCallsOverlap(t *testing.T) {
 	started, release := make(chan string, 4), make(chan struct{})
 	calls := m("tool_call", nil, `"calls": [{"name": "slow", "arguments": {"a":1}}, {"name": "slow", "arguments": {"a":2}}, {"name": "slow", "arguments": {"a":3}}]`)
-	r := newRig(t, say(planned, calls, answered), slowTool("slow", loop.EffectRead, started, release))
+	r := newRig(t, converse(planned, calls, answered), slowTool("slow", loop.EffectRead, started, release))
 	r.start(r.config())
 	r.submit("a", `{"goal": "g"}`)
 	for range 3 {
@@ -486,7 +486,7 @@ func TestParallelCallsOverlap(t *testing.T) {
 func TestSessionsTakeTurns(t *testing.T) {
 	var mu sync.Mutex
 	prompts := map[string]string{}
-	script := say(planned, answered)
+	script := converse(planned, answered)
 	r := newRig(t, func(q llmtest.Request) llmtest.Reply {
 		mu.Lock()
 		prompts[q.Header.Get("X-Ratchet-Run")] = q.Messages[1].Content
@@ -527,7 +527,7 @@ func TestSessionsTakeTurns(t *testing.T) {
 
 func TestShutdownHandsOver(t *testing.T) {
 	started := make(chan string, 2)
-	script := say(planned, call("slow", "{}"), answered)
+	script := converse(planned, call("slow", "{}"), answered)
 	release := make(chan struct{})
 	r := newRig(t, script, slowTool("slow", loop.EffectRead, started, release))
 	c := r.config()
@@ -556,7 +556,7 @@ func TestShutdownHandsOver(t *testing.T) {
 }
 
 func TestForeignMessagesInTheJournal(t *testing.T) {
-	r := newRig(t, say(planned, asks, answered))
+	r := newRig(t, converse(planned, asks, answered))
 	r.start(r.config())
 	r.submit("a", `{"goal": "g"}`)
 	r.until("a", "question")
@@ -572,7 +572,7 @@ func TestForeignMessagesInTheJournal(t *testing.T) {
 }
 
 func TestStateThatIsNotJSONIsMadeAnew(t *testing.T) {
-	r := newRig(t, say(planned, asks, answered))
+	r := newRig(t, converse(planned, asks, answered))
 	r.start(r.config())
 	r.submit("a", `{"goal": "g"}`)
 	r.until("a", "question")
@@ -588,7 +588,7 @@ func TestStateThatIsNotJSONIsMadeAnew(t *testing.T) {
 }
 
 func TestGapInTheJournalIsADeadLetter(t *testing.T) {
-	r := newRig(t, say(planned, asks, answered))
+	r := newRig(t, converse(planned, asks, answered))
 	r.start(r.config())
 	r.submit("a", `{"goal": "g"}`)
 	e := r.until("a", "facts")
@@ -619,7 +619,7 @@ func TestGapInTheJournalIsADeadLetter(t *testing.T) {
 }
 
 func TestExpiry(t *testing.T) {
-	r := newRig(t, say(planned, answered, planned, answered))
+	r := newRig(t, converse(planned, answered, planned, answered))
 	c := r.config()
 	c.Keep = 300 * time.Millisecond
 	r.start(c)
@@ -641,7 +641,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestPanicPoisonsTheRunAndNotTheWorker(t *testing.T) {
-	r := newRig(t, say(planned, answered))
+	r := newRig(t, converse(planned, answered))
 	var panics atomic.Int64
 	model := r.model
 	r.model = modelFunc(func(ctx context.Context, q loop.ModelRequest) (loop.ModelReply, error) {

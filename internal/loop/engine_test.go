@@ -232,7 +232,7 @@ func call(tool, args string) string {
 	return m("tool_call", nil, fmt.Sprintf(`"name": %q, "arguments": %s`, tool, args))
 }
 
-// say answers every run's turns in order, whatever other runs do.
+// say answers the model calls of each run in the order in which they come.
 func say(texts ...string) func(llmtest.Request) llmtest.Reply {
 	var mu sync.Mutex
 	turns := map[string]int{}
@@ -249,8 +249,25 @@ func say(texts ...string) func(llmtest.Request) llmtest.Reply {
 	}
 }
 
+// converse answers each turn of a conversation. The prompt shows which turn it is, so that a call that is made again, by
+// another worker for one, gets the same answer again.
+func converse(texts ...string) func(llmtest.Request) llmtest.Reply {
+	return func(r llmtest.Request) llmtest.Reply {
+		turn := 0
+		for _, m := range r.Messages {
+			if m.Role == "assistant" {
+				turn++
+			}
+		}
+		if turn >= len(texts) {
+			return llmtest.Raw(400, `{"error": {"message": "the script is over"}}`)
+		}
+		return llmtest.Text(texts[turn])
+	}
+}
+
 func TestTaskBecomesAnswer(t *testing.T) {
-	r := newRig(t, say(planned, call("calculate", `{"expression": "6*7"}`), answered))
+	r := newRig(t, converse(planned, call("calculate", `{"expression": "6*7"}`), answered))
 	r.start(r.config())
 	r.submit("a", `{"goal": "What is six times seven?", "metadata": {"channel": "C42"}}`)
 	events := r.untilClosed("a")

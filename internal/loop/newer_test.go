@@ -12,7 +12,7 @@ import (
 // is neither driven on nor ended: its wake-up stays in the queue.
 func TestNewerEventsAreLeftForANewerWorker(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, say(planned, asks, answered))
+	r := newRig(t, converse(planned, asks, answered))
 	r.start(r.config())
 	r.submit("a", `{"goal": "g"}`)
 	r.until("a", "question")
@@ -49,7 +49,7 @@ func TestNewerEventsAreLeftForANewerWorker(t *testing.T) {
 // TestTwoRepliesAtTheSameInstant sends two different replies to two workers at once: one is taken, the other is told.
 func TestTwoRepliesAtTheSameInstant(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, say(planned, asks, answered))
+	r := newRig(t, converse(planned, asks, answered))
 	r.start(r.config())
 	r.start(r.config())
 	r.submit("a", `{"goal": "g"}`)

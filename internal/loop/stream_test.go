@@ -13,7 +13,7 @@ import (
 func TestStreamedPiecesAddUpToTheReply(t *testing.T) {
 	script := []string{planned, call("calculate", `{"expression": "6*7"}`), answered}
 	m := &talker{say: func(turn int, _ loop.ModelRequest) (string, error) { return script[turn-1], nil }}
-	r := newRig(t, say())
+	r := newRig(t, converse())
 	r.model = m
 	sub, err := r.nc.SubscribeSync("agent.stream.default.a")
 	if err != nil {

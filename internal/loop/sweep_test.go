@@ -34,7 +34,7 @@ func (r *rig) sweeping() loop.Config {
 
 func TestSweepFindsALostSchedule(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, say(planned, asks, answered))
+	r := newRig(t, converse(planned, asks, answered))
 	r.start(r.sweeping())
 	r.submit("a", `{"goal": "g", "ask": {"timeout": "4s", "on_timeout": "continue"}}`)
 	r.until("a", "question")
@@ -46,7 +46,7 @@ func TestSweepFindsALostSchedule(t *testing.T) {
 
 func TestSweepFindsALostWakeUp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, say(planned, asks, answered))
+	r := newRig(t, converse(planned, asks, answered))
 	first := r.start(r.sweeping())
 	r.submit("parked", `{"goal": "g"}`)
 	r.until("parked", "question")
@@ -79,7 +79,7 @@ func TestSweepFindsALostWakeUp(t *testing.T) {
 
 func TestSweepLeavesWaitingRunsAlone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, say(planned, asks, answered))
+	r := newRig(t, converse(planned, asks, answered))
 	r.start(r.sweeping())
 	r.submit("a", `{"goal": "g"}`)
 	r.until("a", "question")
