@@ -24,8 +24,8 @@ func (planExecute) opening(s *State, tools Toolbox) []Message {
 		MaxSteps int
 	}{tools.specs, s.Facts, s.Task, vars, plan.MaxDAGSteps}
 	return []Message{
-		{Role: "system", Content: render("plan_execute.system.tmpl", data)},
-		{Role: "user", Content: render("plan_execute.goal.tmpl", data)},
+		{Role: "system", Content: s.text("system.tmpl", data)},
+		{Role: "user", Content: s.text("goal.tmpl", data)},
 	}
 }
 
@@ -55,8 +55,8 @@ func (s *State) fillPrompt(tools Toolbox, id string) []Message {
 		Results string
 	}{s.Task, s.said(), step, spec, results.String()}
 	messages := []Message{
-		{Role: "system", Content: render("plan_execute.fill.tmpl", nil)},
-		{Role: "user", Content: render("plan_execute.step.tmpl", data)},
+		{Role: "system", Content: s.text("fill.tmpl", nil)},
+		{Role: "user", Content: s.text("step.tmpl", data)},
 	}
 	return join(messages, s.dag.talks[id]...)
 }

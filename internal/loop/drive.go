@@ -195,6 +195,11 @@ func (w *Worker) release(dr *drive) {
 
 // run performs what is owed until nothing is. It returns nil when the wake-up may be acked.
 func (dr *drive) run() error {
+	if dr.state.Ended == nil {
+		if err := dr.state.drivable(); err != nil {
+			return err
+		}
+	}
 	if err := dr.overdue(); err != nil {
 		return err
 	}

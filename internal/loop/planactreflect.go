@@ -118,8 +118,8 @@ func (planActReflect) opening(s *State, tools Toolbox) []Message {
 		Task         Task
 	}{tools.specs, s.Task.offersTools(true), s.Task.Prompts["plan"], s.Facts, s.Task}
 	return []Message{
-		{Role: "system", Content: render("plan_act_reflect.plan.tmpl", data)},
-		{Role: "user", Content: render("plan_act_reflect.goal.tmpl", data)},
+		{Role: "system", Content: s.text("plan.tmpl", data)},
+		{Role: "user", Content: s.text("goal.tmpl", data)},
 	}
 }
 
@@ -146,8 +146,8 @@ func (s *State) critique() []Message {
 		Work         []string
 	}{s.Task.Prompts["reflect"], s.Task, s.said(), s.round.work}
 	return join([]Message{
-		{Role: "system", Content: render("plan_act_reflect.reflect.tmpl", data)},
-		{Role: "user", Content: render("plan_act_reflect.work.tmpl", data)},
+		{Role: "system", Content: s.text("reflect.tmpl", data)},
+		{Role: "user", Content: s.text("work.tmpl", data)},
 	}, s.round.talk...)
 }
 

@@ -2,21 +2,12 @@ package loop
 
 import (
 	"bytes"
-	"embed"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"text/template"
 
 	"ratchet/internal/plan"
 )
-
-//go:embed prompts/*.tmpl
-var promptFiles embed.FS
-
-var prompts = template.Must(template.New("").Funcs(template.FuncMap{
-	"json": func(v any) (string, error) { b, err := encodeJSON(v); return string(b), err },
-}).ParseFS(promptFiles, "prompts/*.tmpl"))
 
 // planReact makes the model plan first, then act, one JSON message per turn, every message with the whole plan.
 type planReact struct{}
@@ -42,18 +33,9 @@ func (planReact) opening(s *State, tools Toolbox) []Message {
 		MinSteps int
 	}{tools.specs, s.Facts, s.Task, s.Task.Limits.MinPlanSteps}
 	return []Message{
-		{Role: "system", Content: render("plan_react.system.tmpl", data)},
-		{Role: "user", Content: render("plan_react.goal.tmpl", data)},
+		{Role: "system", Content: s.text("system.tmpl", data)},
+		{Role: "user", Content: s.text("goal.tmpl", data)},
 	}
-}
-
-// render executes an embedded template. Its errors are defects of the template, which a test would show.
-func render(name string, data any) string {
-	var b bytes.Buffer
-	if err := prompts.ExecuteTemplate(&b, name, data); err != nil {
-		panic(fmt.Sprintf("loop: prompt %s: %v", name, err))
-	}
-	return b.String()
 }
 
 func (planReact) request(s *State, _ Toolbox, opening []Message, _ AskModel) ModelRequest {

@@ -37,8 +37,8 @@ func (react) opening(s *State, tools Toolbox) []Message {
 		Task  Task
 	}{tools.specs, s.Facts, s.Task}
 	return []Message{
-		{Role: "system", Content: render("react.system.tmpl", data)},
-		{Role: "user", Content: render("react.question.tmpl", data)},
+		{Role: "system", Content: s.text("system.tmpl", data)},
+		{Role: "user", Content: s.text("question.tmpl", data)},
 	}
 }
 

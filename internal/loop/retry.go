@@ -13,6 +13,10 @@ import (
 // maxRetries is how often a task may ask for that.
 const maxRetries = 2
 
+// retryPrompt is the version of the texts that look back on a failure, for runs of all versions there are. When the texts
+// change, which of them a run gets is to depend on the version that the run began with.
+const retryPrompt = "retry/1"
+
 // aboutRetry names the model call that looks back on a failure.
 const aboutRetry = "retry"
 
@@ -63,8 +67,8 @@ func (s *State) postMortemRequest() ModelRequest {
 		Talk    string
 	}{s.Task, s.hide(s.failure().Message), fenced(talk)}
 	return ModelRequest{Messages: []Message{
-		{Role: "system", Content: render("retry.system.tmpl", nil)},
-		{Role: "user", Content: render("retry.failure.tmpl", data)},
+		{Role: "system", Content: render(retryPrompt+"/system.tmpl", nil)},
+		{Role: "user", Content: render(retryPrompt+"/failure.tmpl", data)},
 	}}
 }
 
