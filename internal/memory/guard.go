@@ -126,6 +126,28 @@ func Guard(store Store, opts Options) *Guarded {
 	return g
 }
 
+// Circuit is whether recalls reach the store: a label for metrics.
+type Circuit string
+
+// The states of a circuit.
+const (
+	CircuitClosed Circuit = "closed" // recalls reach the store
+	CircuitOpen   Circuit = "open"   // they fail at once, see [Options.Pause]
+	CircuitTrial  Circuit = "trial"  // the pause is over: the next recall shows whether the store is back
+)
+
+// Circuit returns the state of the circuit now.
+func (g *Guarded) Circuit() Circuit {
+	switch g.circuit.State() {
+	case gobreaker.StateOpen:
+		return CircuitOpen
+	case gobreaker.StateHalfOpen:
+		return CircuitTrial
+	default:
+		return CircuitClosed
+	}
+}
+
 // Close stops what goes on in the background. The store stays open.
 func (g *Guarded) Close() {
 	g.stop()
