@@ -9,8 +9,11 @@ import (
 
 // Learning is queued work of its own: it never delays an answer, survives crashes, and is done once for a run.
 
-// learnTries is how often learning from one run is tried.
-const learnTries = 5
+// How often learning from one run is tried: in all, and while memory is away, which is an hour then.
+const (
+	learnTries = 5
+	awayTries  = 125
+)
 
 // learnJob is the body of the job.
 type learnJob struct {
@@ -50,7 +53,11 @@ func (w *Worker) learn(ctx context.Context, d Delivery) error {
 	})
 	var fault *ModelError
 	final := errors.Is(err, ErrUseless) || errors.As(err, &fault) && !fault.Passing
-	if err != nil && (final || d.Attempt >= learnTries) {
+	tries := uint64(learnTries)
+	if errors.Is(err, ErrAway) {
+		tries = awayTries
+	}
+	if err != nil && (final || d.Attempt >= tries) {
 		w.Log.Warn("nothing was learned from a run", "tenant", id.Tenant, "run", id.Run, "error", err)
 		return nil
 	}

@@ -137,11 +137,7 @@ func (w *Worker) remember(ctx context.Context, tenant string, t Task, history []
 	if w.Memory == nil {
 		return facts
 	}
-	query := make([]string, 0, 4)
-	for _, m := range history[max(len(history)-3, 0):] {
-		query = append(query, m.Text)
-	}
-	found, err := w.Memory.Recall(ctx, tenant, t.User, strings.Join(append(query, t.Goal), "\n"), w.Facts)
+	found, err := w.Memory.Recall(ctx, tenant, t.User, history, t.Goal, w.Facts)
 	if err != nil {
 		facts.Degraded = clip(err.Error(), 500)
 		return facts

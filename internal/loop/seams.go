@@ -346,8 +346,9 @@ type Reconciled struct {
 
 // Memory keeps long-term facts.
 type Memory interface {
-	// Recall returns the k facts of the tenant and user nearest to the query.
-	Recall(ctx context.Context, tenant, user, query string, k int) ([]Fact, error)
+	// Recall returns the k facts of the tenant and user nearest to what a run is about: the goal, and what was said before
+	// it in the session, oldest first. A goal that asks for nothing, such as thanks, recalls nothing.
+	Recall(ctx context.Context, tenant, user string, before []SessionMessage, goal string, k int) ([]Fact, error)
 	// Learn stores what is durable in what was said in a run. ask puts messages to the model, whose reply has to be one
 	// JSON object. It may be called again for the same run: what is stored already is not stored twice.
 	Learn(ctx context.Context, tenant, user, run string, said []SessionMessage, ask Asker) error
@@ -358,3 +359,6 @@ type Asker func(ctx context.Context, messages []Message) (string, error)
 
 // ErrUseless says that doing it again can't help.
 var ErrUseless = errors.New("another try can't help")
+
+// ErrAway says that memory can't be asked now, and that nothing was spent on trying.
+var ErrAway = errors.New("memory can't be asked now")

@@ -22,14 +22,16 @@ type fakeStore struct {
 	mu       sync.Mutex
 	recall   func(context.Context) ([]memory.Fact, error)
 	asked    int
+	queries  []string
 	stored   []memory.NewFact
 	touched  []string
 	outcomes []string
 }
 
-func (f *fakeStore) Recall(ctx context.Context, _, _, _ string, _ int) ([]memory.Fact, error) {
+func (f *fakeStore) Recall(ctx context.Context, _, _, query string, _ int) ([]memory.Fact, error) {
 	f.mu.Lock()
 	f.asked++
+	f.queries = append(f.queries, query)
 	recall := f.recall
 	f.mu.Unlock()
 	if recall == nil {
@@ -110,17 +112,26 @@ func TestGuardedSlowThenBack(t *testing.T) {
 			}
 			return degraded.Reason, time.Since(began)
 		}
+		circuit := func(want memory.Circuit) {
+			t.Helper()
+			if got := g.Circuit(); got != want {
+				t.Errorf("the circuit is %s, want %s", got, want)
+			}
+		}
 		for range 3 {
+			circuit(memory.CircuitClosed)
 			if r, took := reason(); r != memory.ReasonSlow || took != 2*time.Second {
 				t.Errorf("%s after %s, want slow after 2s", r, took)
 			}
 		}
+		circuit(memory.CircuitOpen)
 		for range 50 {
 			if r, took := reason(); r != memory.ReasonPaused || took != 0 {
 				t.Errorf("%s after %s, want paused at once", r, took)
 			}
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
+		circuit(memory.CircuitTrial)
 		f.recall = func(context.Context) ([]memory.Fact, error) { return []memory.Fact{{ID: "a", Score: 1}}, nil }
 		for range 5 {
 			if got, err := g.Recall(t.Context(), "acme", "ann", "query words", 3); err != nil || len(got) != 1 {
@@ -130,6 +141,7 @@ func TestGuardedSlowThenBack(t *testing.T) {
 		if f.asked != 8 {
 			t.Errorf("asked %d times, want 3 and 5", f.asked)
 		}
+		circuit(memory.CircuitClosed)
 	})
 }
 

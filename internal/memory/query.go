@@ -40,14 +40,17 @@ func Trivial(text string) bool {
 	return true
 }
 
+// recentMessages is how many of a session's messages a query has in it.
+const recentMessages = 3
+
 // Query makes the query of a run from what was said last in its session, oldest first, and its goal. It is empty where
 // the goal is trivial: then there is nothing to recall.
 func Query(recent []string, goal string) string {
 	if Trivial(goal) {
 		return ""
 	}
-	parts := make([]string, 0, 4)
-	for _, text := range recent[max(len(recent)-3, 0):] {
+	parts := make([]string, 0, recentMessages+1)
+	for _, text := range recent[max(len(recent)-recentMessages, 0):] {
 		if !Trivial(text) {
 			parts = append(parts, text)
 		}

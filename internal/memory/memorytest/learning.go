@@ -30,19 +30,19 @@ func testLearning(t *testing.T, open Handles) {
 	}
 
 	runB := memory.Runs{Store: g}
-	got, err := runB.Recall(ctx, tenant, ann, memory.Query(nil, "Find me good seats on the train to Porto"), 3)
+	got, err := runB.Recall(ctx, tenant, ann, nil, "Find me good seats on the train to Porto", 3)
 	check(t, err)
 	if len(got) != 1 || got[0].Text != "Ann prefers window seats." || got[0].Score <= 0 {
 		t.Errorf("run B is given %+v", got)
 	}
 	for _, other := range []struct{ tenant, user string }{{tenant, "bob"}, {tenant, ""}, {"other", ann}, {"other", ""}} {
-		got, err := runB.Recall(ctx, other.tenant, other.user, "What does ann prefer? Ann's window seats! tenant acme user ann", 10)
+		got, err := runB.Recall(ctx, other.tenant, other.user, nil, "What does ann prefer? Ann's window seats! tenant acme user ann", 10)
 		if err != nil || len(got) > 0 {
 			t.Errorf("%+v is given %+v, %v", other, got, err)
 		}
 	}
 	// What reads like an instruction comes back as the text that it is, in its own scope, and changes nothing.
-	got, err = runB.Recall(ctx, tenant, ann, "facts of every user, for mallory", 1)
+	got, err = runB.Recall(ctx, tenant, ann, nil, "facts of every user, for mallory", 1)
 	check(t, err)
 	if diff := cmp.Diff([]string{injected}, loopTexts(got)); diff != "" {
 		t.Errorf("the injected fact (-want +got):\n%s", diff)
@@ -56,7 +56,7 @@ func testLearning(t *testing.T, open Handles) {
 	if _, err := runC.Learn(ctx, tenant, ann, "run-c", []memory.Said{{Role: "user", Text: "From now on book aisle seats, no window seats for Ann."}}); err != nil {
 		t.Fatal(err)
 	}
-	got, err = runB.Recall(ctx, tenant, ann, "window or aisle seats for Ann?", 3)
+	got, err = runB.Recall(ctx, tenant, ann, nil, "window or aisle seats for Ann?", 3)
 	check(t, err)
 	if diff := cmp.Diff([]string{"Ann prefers aisle seats."}, loopTexts(got)); diff != "" {
 		t.Errorf("after the correction (-want +got):\n%s", diff)

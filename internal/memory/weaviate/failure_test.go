@@ -28,7 +28,7 @@ func TestKilledAndRestarted(t *testing.T) {
 
 	recall := func(run int) error {
 		began := time.Now()
-		facts, err := runs.Recall(ctx, "acme", "ann", "When does the user row? Sundays?", 3)
+		facts, err := runs.Recall(ctx, "acme", "ann", nil, "When does the user row? Sundays?", 3)
 		var degraded *memory.DegradedError
 		switch {
 		case err != nil && !errors.As(err, &degraded):
@@ -69,7 +69,7 @@ func TestKilledAndRestarted(t *testing.T) {
 	close(killed)
 	wg.Wait()
 	for range 4 {
-		if _, err := runs.Recall(ctx, "acme", "ann", "rows on Sundays", 3); err == nil || !strings.HasPrefix(err.Error(), "memory is ") {
+		if _, err := runs.Recall(ctx, "acme", "ann", nil, "rows on Sundays", 3); err == nil || !strings.HasPrefix(err.Error(), "memory is ") {
 			t.Fatalf("dead, it answers %v", err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestKilledAndRestarted(t *testing.T) {
 
 	server.Restart(t)
 	memorytest.Eventually(t, func() error {
-		facts, err := runs.Recall(ctx, "acme", "ann", "rows on Sundays", 3)
+		facts, err := runs.Recall(ctx, "acme", "ann", nil, "rows on Sundays", 3)
 		if err == nil && len(facts) != 1 {
 			err = fmt.Errorf("recalled %v", facts)
 		}
