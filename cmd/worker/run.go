@@ -81,6 +81,7 @@ type flags struct {
 	WeaviateVectorizer string `help:"Module of Weaviate that makes vectors, such as text2vec-ollama; none: by --embedding-model, or by words." placeholder:"MODULE"`
 	EmbeddingModel     string `help:"Model of the model's endpoint that makes vectors for Weaviate; none: facts are found by words." placeholder:"MODEL"`
 	Learn              bool   `default:"true" negatable:"" help:"Learn durable facts from answered runs."`
+	SummarizeSessions  bool   `help:"Keep a summary of what was said in a session before the messages that a run is shown; it costs a model call for every ten messages."`
 
 	Tools string `help:"Tools file (YAML); without it calculate, current_time, add_numbers and read_result, and with --model demo the sample tools." placeholder:"FILE"`
 
@@ -192,7 +193,7 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 		Stream: f.Stream, Demo: f.Model == "demo", Files: f.Data, Tools: f.Tools, Getenv: os.Getenv, HTTP: f.HTTP, Log: log,
 	}
 	o.Memory = node.MemoryOptions{
-		Off: !f.Learn, Weaviate: f.Weaviate, WeaviateKey: os.Getenv("WEAVIATE_API_KEY"), Vectorizer: f.WeaviateVectorizer,
+		Off: !f.Learn, Summaries: f.SummarizeSessions, Weaviate: f.Weaviate, WeaviateKey: os.Getenv("WEAVIATE_API_KEY"), Vectorizer: f.WeaviateVectorizer,
 		EmbeddingModel: f.EmbeddingModel,
 	}
 	prices, err := parsePrices(f.Price)

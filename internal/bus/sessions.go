@@ -14,6 +14,9 @@ import (
 // sessionVersion is the version of the stored conversation that this program writes.
 const sessionVersion = 1
 
+// maxSummary bounds a stored summary in bytes, well above what this program writes.
+const maxSummary = 64 << 10
+
 // LoadSession implements [loop.Sessions]. What is stored and is no conversation is returned as an empty one with its
 // revision, and logged: a stray message must not stop a conversation for ever.
 func (b *Bus) LoadSession(ctx context.Context, tenant, session string) (loop.Session, uint64, error) {
@@ -49,6 +52,9 @@ func sane(s loop.Session) bool {
 		if !loop.ValidID(run) {
 			return false
 		}
+	}
+	if s.Summary != nil && (!loop.ValidID(s.Summary.Run) || len(s.Summary.Text) > maxSummary) {
+		return false
 	}
 	return s.V == sessionVersion
 }

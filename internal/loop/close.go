@@ -22,6 +22,9 @@ func (dr *drive) close() error {
 	if err := dr.w.persist(dr.ctx, "queue the learning", func() error { return dr.w.queueLearning(dr.ctx, s) }); err != nil {
 		return err
 	}
+	if err := dr.w.persist(dr.ctx, "queue the summary", func() error { return dr.w.queueSummary(dr.ctx, s) }); err != nil {
+		return err
+	}
 	if err := dr.w.persist(dr.ctx, "schedule the expiry", func() error {
 		return dr.schedule(dr.ctx, expireSchedule, s.Last.Add(dr.w.Keep))
 	}); err != nil {
@@ -85,11 +88,11 @@ func (w *Worker) updateSession(ctx context.Context, tenant, session string, chan
 	}
 }
 
-// enter puts the run into the queue of its session, with its goal, and reports whether it is its turn. history is what
-// was said in the session before, oldest first. Without a session it is always the run's turn.
-func (w *Worker) enter(ctx context.Context, id RunID, session string, trail []SessionMessage) (history []SessionMessage, turn bool, err error) {
+// enter puts the run into the queue of its session, with its goal, and reports whether it is its turn. before is what the
+// run is shown of the session. Without a session it is always the run's turn.
+func (w *Worker) enter(ctx context.Context, id RunID, session string, trail []SessionMessage) (before past, turn bool, err error) {
 	if session == "" {
-		return nil, true, nil
+		return past{}, true, nil
 	}
 	s, err := w.updateSession(ctx, id.Tenant, session, func(s *Session) bool {
 		changed := s.add(trail)
@@ -99,14 +102,9 @@ func (w *Worker) enter(ctx context.Context, id RunID, session string, trail []Se
 		return w.dropGone(ctx, id, s) || changed
 	})
 	if err != nil || s.Runs[0] != id.Run {
-		return nil, false, err
+		return past{}, false, err
 	}
-	for _, m := range s.Messages {
-		if m.Run != id.Run {
-			history = append(history, m)
-		}
-	}
-	return history[max(len(history)-w.History, 0):], true, nil
+	return w.before(s, id.Run), true, nil
 }
 
 // dropGone removes runs before id that are closed or have expired: nobody would wake those behind them.
@@ -154,6 +152,7 @@ func (w *Worker) forgetSaid(ctx context.Context, id RunID, session string) error
 	of := func(m SessionMessage) bool { return m.Run == id.Run }
 	s, err := w.updateSession(ctx, id.Tenant, session, func(s *Session) bool {
 		before := len(s.Messages)
+		s.moveMark(id.Run)
 		s.Messages = slices.DeleteFunc(s.Messages, of)
 		return len(s.Messages) != before
 	})

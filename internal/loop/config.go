@@ -35,6 +35,7 @@ type Config struct {
 	Keep        time.Duration // how long a finished run is kept; 168h
 	Sweep       time.Duration // how often somebody looks for runs that nobody will wake; 1m
 	History     int           // messages of the session that a run is shown; 20
+	Summaries   bool          // keep a summary of what was said in a session before those messages
 	Facts       int           // facts that a run is shown; 3
 	Window      int           // tokens that a prompt may have before the oldest of it is compacted; 24000
 

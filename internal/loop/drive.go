@@ -69,6 +69,9 @@ func (w *Worker) take(taking, work context.Context, d Delivery) {
 	case JobLearn:
 		w.job(work, log, d, w.learn)
 		return
+	case JobSum:
+		w.job(work, log, d, w.sumUp)
+		return
 	}
 	if !ValidID(d.Tenant) || !ValidID(d.Run) {
 		w.buryWake(work, log, d, "invalid_task", "the wake-up's subject names no run")

@@ -78,6 +78,7 @@ type (
 	Facts struct {
 		Facts    []Fact           `json:"facts"`
 		History  []SessionMessage `json:"history,omitempty"`
+		Summary  string           `json:"summary,omitempty"`  // of what was said in the session before History
 		Degraded string           `json:"degraded,omitempty"` // why memory could not be asked
 	}
 	// Fact is one long-term fact with the score that memory gave it.

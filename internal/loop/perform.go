@@ -105,14 +105,14 @@ func (dr *drive) recall() error {
 	}
 	goal := dr.state.Trail
 	dr.flights.start(dr.ctx, duty.Key(), func(ctx context.Context) landing {
-		history, turn, err := dr.w.enter(ctx, dr.id, task.Session, goal)
+		before, turn, err := dr.w.enter(ctx, dr.id, task.Session, goal)
 		if err != nil {
 			return func(*drive) error { return err }
 		}
 		if !turn {
 			return (*drive).waitForTurn
 		}
-		facts := dr.w.remember(ctx, dr.id.Tenant, task, history)
+		facts := dr.w.remember(ctx, dr.id.Tenant, task, before)
 		return func(dr *drive) error {
 			err := dr.commit(func(s *State) Data { return factsIfOwed(s, facts) })
 			if errors.Is(err, errStepAside) {
@@ -132,12 +132,12 @@ func factsIfOwed(s *State, f Facts) Data {
 }
 
 // remember asks long-term memory. A run never fails for it.
-func (w *Worker) remember(ctx context.Context, tenant string, t Task, history []SessionMessage) Facts {
-	facts := Facts{Facts: []Fact{}, History: history}
+func (w *Worker) remember(ctx context.Context, tenant string, t Task, before past) Facts {
+	facts := Facts{Facts: []Fact{}, History: before.messages, Summary: before.summary}
 	if w.Memory == nil {
 		return facts
 	}
-	found, err := w.Memory.Recall(ctx, tenant, t.User, history, t.Goal, w.Facts)
+	found, err := w.Memory.Recall(ctx, tenant, t.User, before.messages, t.Goal, w.Facts)
 	if err != nil {
 		facts.Degraded = clip(err.Error(), 500)
 		return facts

@@ -90,6 +90,7 @@ type Wakes interface {
 const (
 	JobSweep = "_sweep" // looks for runs that nobody will wake
 	JobLearn = "_learn" // asks a model for the durable facts of an ended run
+	JobSum   = "_sum"   // brings the summary of a session up to date
 )
 
 // Wake is the body of a wake-up.
@@ -112,6 +113,16 @@ type Session struct {
 	V        int              `json:"v"`
 	Messages []SessionMessage `json:"messages"`
 	Runs     []string         `json:"runs"` // the active one first, then those that wait for their turn
+	Summary  *SessionSummary  `json:"summary,omitempty"`
+}
+
+// SessionSummary stands for the messages of a conversation up to the one that (Run, N) names, for models only: the messages
+// stay as long as others do. It goes with the last message of the session.
+type SessionSummary struct {
+	Text string    `json:"text"`
+	Run  string    `json:"run"`
+	N    uint64    `json:"n"`
+	Time time.Time `json:"time"`
 }
 
 // SessionMessage is one message of a conversation. (Run, N) names the event it came from.

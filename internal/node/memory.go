@@ -20,6 +20,7 @@ import (
 // MemoryOptions say where long-term facts are kept.
 type MemoryOptions struct {
 	Off            bool   // learn nothing from runs by itself
+	Summaries      bool   // keep a summary of what was said in a session before the messages that a run is shown
 	Weaviate       string // URL; empty: in a bucket of the same NATS
 	WeaviateKey    string
 	Vectorizer     string // module of Weaviate that makes vectors; empty: none

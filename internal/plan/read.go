@@ -183,6 +183,15 @@ func oddQuote(text string) bool {
 
 func isWord(c byte) bool { return isDigit(c) || c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
+// CutReasoning takes the reasoning blocks off the beginning of a reply. It is empty where the reply is nothing else.
+func CutReasoning(text string) string {
+	from, v := skipReasoning(text)
+	if v != nil {
+		return ""
+	}
+	return text[from:]
+}
+
 // skipReasoning returns where the text goes on after the reasoning blocks at its beginning.
 func skipReasoning(text string) (int, *Violation) {
 	for i := 0; ; {

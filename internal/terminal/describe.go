@@ -118,6 +118,9 @@ func overdue(d loop.Timeout) string {
 
 func describeFacts(d loop.Facts) string {
 	text := fmt.Sprintf("%d facts, %d earlier messages", len(d.Facts), len(d.History))
+	if d.Summary != "" {
+		text += " and a summary of those before"
+	}
 	if d.Degraded != "" {
 		text += "; memory could not be asked: " + d.Degraded
 	}
