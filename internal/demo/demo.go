@@ -161,7 +161,7 @@ func reply(purpose string, req chatRequest) spoken {
 	}
 	switch {
 	case purpose == "learn":
-		return spoken{text: `{"facts":[]}`}
+		return spoken{text: `{"add":[],"replace":{}}`}
 	case purpose == "summarize":
 		return spoken{text: "The demo model summarizes nothing."}
 	case purpose == "reflect" || strings.Contains(system, `"guidance"`):

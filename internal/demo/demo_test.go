@@ -402,7 +402,7 @@ func TestDefaultReplyCounts(t *testing.T) {
 }
 
 func TestOtherPurposes(t *testing.T) {
-	for purpose, want := range map[string]string{"learn": `{\"facts\":[]}`, "reflect": `\"done\":false`} {
+	for purpose, want := range map[string]string{"learn": `{\"add\":[],\"replace\":{}}`, "reflect": `\"done\":false`} {
 		rec := post(`{"messages":[{"role":"user","content":"x"}]}`, "X-Ratchet-Purpose", purpose)
 		if !strings.Contains(rec.Body.String(), want) {
 			t.Errorf("%s: %s, want %s", purpose, rec.Body, want)
