@@ -516,7 +516,7 @@ func TestSessionsTakeTurns(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if !strings.Contains(prompts["default/s4"], "user: Goal 3") || !strings.Contains(prompts["default/s4"], "assistant: It is 42.") {
+	if !strings.Contains(prompts["default/s4"], `{"role":"user","text":"Goal 3"}`) || !strings.Contains(prompts["default/s4"], `{"role":"assistant","text":"It is 42."}`) {
 		t.Errorf("the last run was shown %q", prompts["default/s4"])
 	}
 	s, _, err := r.bus.LoadSession(r.ctx(), "default", "chat-9")

@@ -12,7 +12,7 @@ import (
 // done, or what the next round is to do.
 type planActReflect struct{}
 
-const planActReflectPrompt = "plan_act_reflect/1"
+const planActReflectPrompt = "plan_act_reflect/2"
 
 // phase is whose turn it is in a round.
 type phase int

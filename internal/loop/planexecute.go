@@ -14,7 +14,7 @@ import (
 // of a plan that failed (where the task is not locked), and for the answer. It can never call a tool by itself.
 type planExecute struct{}
 
-const planExecutePrompt = "plan_execute/1"
+const planExecutePrompt = "plan_execute/2"
 
 func (planExecute) prompt() string { return planExecutePrompt }
 

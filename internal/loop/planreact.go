@@ -12,7 +12,7 @@ import (
 // planReact makes the model plan first, then act, one JSON message per turn, every message with the whole plan.
 type planReact struct{}
 
-const planReactPrompt = "plan_react/1"
+const planReactPrompt = "plan_react/2"
 
 func (planReact) prompt() string { return planReactPrompt }
 

@@ -12,7 +12,7 @@ import (
 // plan. A task that sets the model option native_tools has the tools offered in the endpoint's own form too.
 type react struct{}
 
-const reactPrompt = "react/1"
+const reactPrompt = "react/2"
 
 var reactWayOut = wayOut{
 	"Find another way to the goal, or say in a Final Answer why there is none.",

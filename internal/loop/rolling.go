@@ -23,6 +23,9 @@ const (
 	summaryTries   = 5
 )
 
+// summaryTexts is the version of the texts with which a model is asked for a summary.
+const summaryTexts = "session/1"
+
 // past is what a run is shown of its session.
 type past struct {
 	summary  string
@@ -209,7 +212,7 @@ func summaryPrompt(before *SessionSummary, messages []SessionMessage) ([]Message
 		return nil, fmt.Errorf("%w: encode what is to be summed up: %w", ErrUseless, err)
 	}
 	return []Message{
-		{Role: "system", Content: render("session.system.tmpl", struct{ Most int }{summaryBytes / 2})},
+		{Role: "system", Content: render(summaryTexts+"/system.tmpl", struct{ Most int }{summaryBytes / 2})},
 		{Role: "user", Content: string(text)},
 	}, nil
 }

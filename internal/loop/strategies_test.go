@@ -122,7 +122,7 @@ func TestReact(t *testing.T) {
 	if diff := cmp.Diff([]string{`calculate {"expression":"6*7"}`, `calculate {"expression":"6*8"}`}, calls(events)); diff != "" {
 		t.Error(diff)
 	}
-	if got := events[0].Data.(loop.Accepted).Prompt; got != "react/1" {
+	if got := events[0].Data.(loop.Accepted).Prompt; got != "react/2" {
 		t.Errorf("prompt version %s", got)
 	}
 	for _, q := range p.all() {
