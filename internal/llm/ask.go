@@ -40,7 +40,7 @@ func (c *Client) ask(ctx context.Context, model string, r loop.ModelRequest, out
 			reply.Usage = cut.Usage.Add(reply.Usage)
 		}
 		switch {
-		case !reply.Truncated || r.JSON && json.Valid([]byte(reply.Text)):
+		case !reply.Truncated || reply.Oversize || r.JSON && json.Valid([]byte(reply.Text)):
 			return reply, nil
 		case cut != nil:
 			return finishCut(reply)
@@ -98,6 +98,7 @@ func (c *Client) attempt(ctx context.Context, req request, out *pieces) (loop.Mo
 		return loop.ModelReply{}, err
 	}
 	reply, err := readReply(resp, req)
+	trim(&reply, ex.oversize)
 	reply.Usage.CostUSD = c.conf.Prices[req.chat.Model].cost(reply.Usage)
 	return reply, err
 }

@@ -3,7 +3,6 @@ package llm
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"unicode/utf8"
 
@@ -92,9 +91,6 @@ func (m *chunkMender) choice(c wireDelta) (delta openai.ChatCompletionStreamChoi
 	}
 	m.size += len(delta.Content) + len(delta.Refusal)
 	delta.ToolCalls = m.toolCalls(d.ToolCalls)
-	if m.size > maxStreamText {
-		return delta, &failure{cause: CauseOutputTruncated, said: fmt.Sprintf("the reply is larger than %d KiB and was not read further", maxStreamText>>10)}
-	}
 	if reason != "" && reason != "null" {
 		m.finish = finish(reason)
 	}

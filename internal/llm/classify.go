@@ -23,7 +23,7 @@ const (
 	CauseContextLength     = "context_length"      // the prompt is longer than the model can read
 	CauseContentFilter     = "content_filter"      // a filter refused the prompt or the reply
 	CauseRefusal           = "refusal"             // the model refused
-	CauseOutputTruncated   = "output_truncated"    // the reply is longer than allowed, and nothing of it can be used
+	CauseOutputTruncated   = "output_truncated"    // the limit of output tokens was reached before the first word
 	CauseToolsUnsupported  = "tools_unsupported"   // the model takes no native tool calls
 	CauseRequestRejected   = "request_rejected"    // the endpoint does not take the request
 	CauseRequestTooLarge   = "request_too_large"   // a proxy does not take a body of that size

@@ -340,8 +340,10 @@ func TestOddBodies(t *testing.T) {
 		passing bool
 		said    string
 	}{
-		{"huge", llmtest.Raw(200, strings.Repeat(" ", 2<<20)), llm.CauseOutputTruncated, false, "larger than 1024 KiB"},
-		{"huge error", llmtest.Raw(500, strings.Repeat("x", 2<<20)), llm.CauseServerError, true, "xxx"},
+		{"huge nothing", llmtest.Raw(200, strings.Repeat(" ", 5<<20)), llm.CauseServerError, true, "white space"},
+		{"huge page", llmtest.Raw(200, "<html>"+strings.Repeat("x", 5<<20)), llm.CauseEndpointNotOpenAI, false, "web page"},
+		{"huge garbage", llmtest.Raw(200, `{"x":"`+strings.Repeat("x", 5<<20)), llm.CauseEndpointNotOpenAI, false, "no choices"},
+		{"huge error", llmtest.Raw(500, strings.Repeat("x", 5<<20)), llm.CauseServerError, true, "xxx"},
 		{"empty", llmtest.Raw(200, ""), llm.CauseServerError, true, "empty"},
 		{"garbage", llmtest.Raw(200, "pong"), llm.CauseEndpointNotOpenAI, false, "pong"},
 		{"other json", llmtest.Raw(200, `{"status":"ok"}`), llm.CauseEndpointNotOpenAI, false, "without choices"},

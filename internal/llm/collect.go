@@ -105,6 +105,7 @@ func (c *Client) stream(ctx context.Context, ex *exchange, req openai.ChatComple
 		out.add(piece.Content)
 	}
 	chunks := &ex.stream.chunks
+	ex.oversize = ex.stream.oversize
 	return openai.ChatCompletionResponse{Model: chunks.model, Usage: chunks.usage, Choices: []openai.ChatCompletionChoice{{
 		FinishReason: openai.FinishReason(chunks.finish),
 		Message: openai.ChatCompletionMessage{

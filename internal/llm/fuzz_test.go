@@ -46,7 +46,7 @@ func FuzzResponse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, status int, body string) {
 		tr := &transport{now: time.Now}
-		completion, failed := tr.read(&http.Response{StatusCode: status, Header: http.Header{}}, []byte(body))
+		completion, failed := tr.read(&http.Response{StatusCode: status, Header: http.Header{}}, []byte(body), &exchange{})
 		if failed != nil {
 			if advice[failed.cause] == "" || failed.said == "" || len(failed.Error()) > 2000 {
 				t.Errorf("not a failure that helps anybody: %+v", failed)

@@ -226,14 +226,6 @@ func failedGeneration(status int, body []byte) (string, bool) {
 	return text(in.Error.Failed), true
 }
 
-// completionOf is a completion with this text.
-func completionOf(text string) openai.ChatCompletionResponse {
-	return openai.ChatCompletionResponse{Choices: []openai.ChatCompletionChoice{{
-		FinishReason: openai.FinishReasonStop,
-		Message:      openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: text},
-	}}}
-}
-
 func encode(r openai.ChatCompletionResponse) []byte {
 	b, err := json.Marshal(r)
 	if err != nil {

@@ -11,13 +11,15 @@ import (
 	"strings"
 
 	openai "github.com/sashabaranov/go-openai"
+
+	"ratchet/internal/plan"
 )
 
 // Bounds of a streamed response. One word of text travels in a few hundred bytes of JSON, hence the factor.
 const (
-	maxStreamText  = maxBody      // bytes of text and tool calls together
-	maxStreamBytes = 32 * maxBody // bytes on the wire, comments included
-	maxStreamLine  = maxBody      // bytes of one line
+	maxStreamText  = plan.MaxReply // bytes of text and tool calls together
+	maxStreamBytes = 32 << 20      // bytes on the wire, comments and reasoning included
+	maxStreamLine  = maxBody       // bytes of one line
 )
 
 // looksStreamed reports whether a response is a stream of events and not one JSON value or a web page. It looks at the
@@ -55,6 +57,8 @@ type replyStream struct {
 	hide   func(*failure) *failure
 	done   bool // [DONE] came
 	ended  bool
+
+	oversize bool // the reply is longer than is read
 }
 
 // next returns the next piece of the reply that has something in it. The error is [io.EOF] at the end of a complete reply,
@@ -63,6 +67,9 @@ func (s *replyStream) next() (openai.ChatCompletionStreamChoiceDelta, error) {
 	for !s.ended {
 		e, err := s.events.next()
 		switch {
+		case errors.Is(err, errTooLong) && (s.chunks.any || s.events.replyLike):
+			s.oversize, s.ended = true, true
+			return s.chunks.rest(), nil
 		case err != nil && (s.done || s.chunks.finish != ""):
 			s.ended = true
 			if !s.chunks.any {
@@ -85,6 +92,9 @@ func (s *replyStream) next() (openai.ChatCompletionStreamChoiceDelta, error) {
 			} else {
 				s.alive(phaseEpilogue)
 			}
+			if s.chunks.size > maxStreamText {
+				s.oversize, s.ended = true, true
+			}
 			if d.Content != "" || d.Refusal != "" || len(d.ToolCalls) > 0 {
 				return d, nil
 			}
@@ -98,10 +108,9 @@ func none(err error) (openai.ChatCompletionStreamChoiceDelta, error) {
 }
 
 func (s *replyStream) brokenOff(err error) *failure {
-	var f *failure
 	switch {
-	case errors.As(err, &f):
-		return f
+	case errors.Is(err, errTooLong):
+		return s.events.unread()
 	case errors.Is(err, io.EOF):
 		return &failure{
 			cause: CauseTransport, passing: true,
@@ -123,7 +132,10 @@ type event struct {
 type eventReader struct {
 	r     *bufio.Reader
 	size  int      // bytes read
+	any   bool     // there was data among them
 	lines [][]byte // read and not used yet
+
+	replyLike bool // what was too long began as a piece of a reply does
 }
 
 // next returns the next event whose data is not empty. Data that is whole after its first line is an event without
@@ -151,6 +163,7 @@ func (r *eventReader) next() (event, error) {
 		case "error": // llama.cpp
 			e.failed = true
 		case "data":
+			r.any = true
 		default:
 			if line[0] != '{' || !json.Valid(line) {
 				continue
@@ -161,7 +174,7 @@ func (r *eventReader) next() (event, error) {
 			return e, nil
 		}
 		if len(e.data) > maxStreamLine {
-			return event{}, r.tooLong()
+			return event{}, errTooLong
 		}
 	}
 }
@@ -202,7 +215,10 @@ func (r *eventReader) feed() ([]byte, error) {
 	for {
 		part, err := r.r.ReadSlice('\n')
 		if r.size += len(part); r.size > maxStreamBytes || len(long)+len(part) > maxStreamLine {
-			return nil, r.tooLong()
+			long = append(long, part...)
+			r.any = r.any || long[0] != ':'
+			r.replyLike = replyLike(long)
+			return nil, errTooLong
 		}
 		if long == nil && err == nil {
 			return part, nil
@@ -214,6 +230,18 @@ func (r *eventReader) feed() ([]byte, error) {
 	}
 }
 
-func (r *eventReader) tooLong() *failure {
-	return &failure{cause: CauseOutputTruncated, said: fmt.Sprintf("the stream was not read further after %d KiB", r.size>>10)}
+// errTooLong says that a stream, or a line of it, is longer than is read.
+var errTooLong = errors.New("the stream is too long")
+
+// unread is the failure of a stream that is too long and has no reply in it: nothing but signs of life, after which another
+// try may get one, or something else than a reply.
+func (r *eventReader) unread() *failure {
+	f := &failure{
+		cause: CauseServerError, passing: true,
+		said: fmt.Sprintf("the stream has no reply in it, and was not read further after %d KiB", r.size>>10),
+	}
+	if r.any {
+		f.cause, f.passing = CauseEndpointNotOpenAI, false
+	}
+	return f
 }

@@ -267,7 +267,6 @@ func TestBrokenStreamIsRepeated(t *testing.T) {
 }
 
 func TestStreamsThatFail(t *testing.T) {
-	long := chunk(strings.Repeat("x", 200<<10))
 	tests := []struct {
 		name, body string
 		cause      string
@@ -289,9 +288,8 @@ func TestStreamsThatFail(t *testing.T) {
 		{"error in the choice", "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"error\",\"error\":{\"code\":502,\"message\":\"gone\"}}]}\n\n", llm.CauseServerError, true, "gone"},
 		{"filter", chunk("a") + strings.Replace(stopChunk, "stop", "content_filter", 1), llm.CauseContentFilter, false, "filter"},
 		{"refusal", delta(`{"refusal":"I can't "}`) + delta(`{"refusal":"do that"}`) + stopChunk, llm.CauseRefusal, false, "I can't do that"},
-		{"too much text", strings.Repeat(long, 6) + stopChunk, llm.CauseOutputTruncated, false, "larger than 1024 KiB"},
-		{"too long a line", "data: " + strings.Repeat("x", 2<<20), llm.CauseOutputTruncated, false, "not read further"},
-		{"too many lines", strings.Repeat("data: 1 2\n", 500<<10), llm.CauseOutputTruncated, false, "not read further"},
+		{"too long a line", "data: " + strings.Repeat("x", 5<<20), llm.CauseEndpointNotOpenAI, false, "not read further"},
+		{"too many lines", strings.Repeat("data: 1 2\n", 1000<<10), llm.CauseEndpointNotOpenAI, false, "not read further"},
 		{"key echoed", "data: {\"error\":{\"code\":401,\"message\":\"bad key sk-secret\"}}\n\n", llm.CauseAuth, false, "bad key [key]"},
 		{"web page", "<html>", llm.CauseEndpointNotOpenAI, false, "web page"},
 	}
@@ -327,23 +325,38 @@ func (e *endless) Read(p []byte) (int, error) {
 }
 
 func TestEndlessStreamsEnd(t *testing.T) {
-	for name, piece := range map[string]string{
-		"comments":     ": " + strings.Repeat("keep-alive", 500) + "\n",
-		"empty chunks": `data: {"x":"` + strings.Repeat("x", 5000) + "\"}\n\n",
-		"one line":     strings.Repeat("x", 10000),
-		"text":         chunk(strings.Repeat("and so on", 500)),
+	for name, test := range map[string]struct {
+		piece   string
+		cause   string // empty: a reply that is too long
+		passing bool
+	}{
+		"comments":     {": " + strings.Repeat("keep-alive", 500) + "\n", llm.CauseServerError, true},
+		"empty chunks": {`data: {"x":"` + strings.Repeat("x", 5000) + "\"}\n\n", llm.CauseEndpointNotOpenAI, false},
+		"one line":     {strings.Repeat("x", 10000), llm.CauseEndpointNotOpenAI, false},
+		"text":         {chunk(strings.Repeat("and so on", 500)), "", false},
+		"reasoning":    {delta(`{"reasoning_content":"` + strings.Repeat("and so on", 500) + `"}`), "", false},
+		"refusal":      {delta(`{"refusal":"` + strings.Repeat("and so on", 500) + `"}`), llm.CauseRefusal, false},
+		"arguments": {
+			delta(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"n","arguments":"` + strings.Repeat("9", 5000) + `"}}]}`), "", false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, err := llm.New(llm.Config{BaseURL: "http://model/v1", Transport: roundTrip(func(*http.Request) (*http.Response, error) {
-				return streamResponse(&endless{piece: piece}), nil
+			client, err := llm.New(llm.Config{BaseURL: "http://model/v1", Attempts: 1, Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+				return streamResponse(&endless{piece: test.piece}), nil
 			})})
 			if err != nil {
 				t.Fatal(err)
 			}
 			r := stepRequest()
-			r.Tokens = func(string) {}
-			_, err = client.Complete(t.Context(), r)
-			if me := modelError(t, err); me.Passing || me.Cause != llm.CauseOutputTruncated {
+			p := &pieces{}
+			r.Tokens, r.Tools = p.add, []loop.ToolSpec{{Name: "n"}}
+			reply, err := client.Complete(t.Context(), r)
+			p.check(t, reply, err)
+			if test.cause == "" {
+				checkOversize(t, reply, err)
+				return
+			}
+			if me := modelError(t, err); me.Passing != test.passing || me.Cause != test.cause {
 				t.Error(me)
 			}
 		})

@@ -13,8 +13,9 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 )
 
-// maxBody bounds what is read of one response.
-const maxBody = 1 << 20
+// maxBody bounds what is read of one whole response. A reply of the greatest length has room in it with every character
+// escaped, and with reasoning beside it that is longer than the reply.
+const maxBody = 4 << 20
 
 // exchange travels in the context of one HTTP request, through go-openai, to the transport.
 type exchange struct {
@@ -25,6 +26,8 @@ type exchange struct {
 	// What came where the request asks for a stream: a stream, or else a whole reply.
 	stream *replyStream
 	whole  openai.ChatCompletionResponse
+
+	oversize bool // the reply is longer than is read, and what was read is its beginning
 }
 
 // phase says how far a stream has come.
@@ -69,7 +72,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(body) <= maxBody && err != nil {
 		return nil, classifyTransport(fmt.Errorf("the response broke off after %d bytes: %w", len(body), err))
 	}
-	completion, f := t.read(resp, body)
+	completion, f := t.read(resp, body, ex)
 	if f != nil {
 		return nil, t.hide(f)
 	}
@@ -84,14 +87,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // read turns a whole response into a chat completion, or a failure.
-func (t *transport) read(resp *http.Response, body []byte) (openai.ChatCompletionResponse, *failure) {
+func (t *transport) read(resp *http.Response, body []byte, ex *exchange) (openai.ChatCompletionResponse, *failure) {
 	none := openai.ChatCompletionResponse{}
 	switch ok := resp.StatusCode/100 == 2; {
 	case ok && len(body) > maxBody:
-		return none, &failure{
-			cause: CauseOutputTruncated, status: resp.StatusCode,
-			said: fmt.Sprintf("the response is larger than %d KiB and was not read further", maxBody>>10),
+		text, f := beginning(body)
+		if f == nil && ex != nil {
+			ex.oversize = true
 		}
+		return completionOf(text), f
 	case ok:
 		return mend(body)
 	}

@@ -221,10 +221,7 @@ func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
 		if !owes(s, d) {
 			return nil
 		}
-		if d.postMortem() {
-			return addLost(s.lookedBack(reply), dr.lost)
-		}
-		return addLost(strategies[s.Task.Strategy].judge(s, dr.tools, d, reply), dr.lost)
+		return addLost(s.judged(dr.tools, d, reply), dr.lost)
 	})
 	if errors.Is(err, ErrRefused) {
 		// Within the bounds of a reply, but not of an event: escapes can make text longer.
@@ -232,10 +229,7 @@ func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
 			if !owes(s, d) {
 				return nil
 			}
-			made := Made{Model: reply.Model, Usage: &reply.Usage, MS: reply.MS, Seen: reply.Seen}
-			rejection := s.rejection("The message is too long to be recorded. Send a shorter one.", reply, made)
-			rejection.Step = d.About
-			return addLost(rejection, dr.lost)
+			return addLost(s.unheard(d, reply, "The message is too long to be recorded. Send a shorter one."), dr.lost)
 		})
 	}
 	if err == nil {

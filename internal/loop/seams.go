@@ -272,6 +272,7 @@ type ModelReply struct {
 	Model     string       // which one answered
 	Usage     Usage
 	Truncated bool // the endpoint cut it off at its token limit
+	Oversize  bool // it is longer than is read: Text is its beginning, and there are no Calls
 	MS        int64
 	Seen      uint64 // n of the last event that the prompt contained; set by the engine
 }
