@@ -1,113 +1,21 @@
 package llm_test
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"ratchet/internal/llm"
+	"ratchet/internal/llm/peertest"
 	"ratchet/internal/loop"
 )
 
-// The servers here come from npm and were written by others. `make npm` installs them, at the versions that the lock file
-// names.
-const npmFolder = "testdata/npm"
+func mockLLM(t *testing.T) string { return peertest.MockLLM(t, "mock-llm.yaml") }
 
-// peer starts a server with node and returns its base URL, up to /v1. listening is part of the line that it prints when
-// it is ready. It learns its port from args or from the environment.
-func peer(t *testing.T, script, listening string, args func(port string) []string) string {
-	t.Helper()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		missing(t, "node is not installed")
-	}
-	path, err := filepath.Abs(filepath.Join(npmFolder, "node_modules", filepath.FromSlash(script)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		missing(t, script+" is not installed")
-	}
-	port := freePort(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	cmd := exec.CommandContext(ctx, node, append([]string{path}, args(port)...)...)
-	cmd.Dir = npmFolder
-	cmd.Env = append(os.Environ(), "HOST=127.0.0.1", "PORT="+port)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	var said strings.Builder
-	ready := false
-	for !ready && lines.Scan() {
-		said.WriteString(lines.Text() + "\n")
-		ready = strings.Contains(lines.Text(), listening)
-	}
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		for lines.Scan() { // a full pipe would stop the server
-		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-drained
-		_ = cmd.Wait() // it was killed, and says so
-	})
-	if !ready {
-		t.Fatalf("%s ended before it listened:\n%s", script, said.String())
-	}
-	return "http://127.0.0.1:" + port + "/v1"
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
-// missing ends the test: as failed where everything must be there, else as skipped.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("%s: run `make npm`", what)
-	}
-	t.Skipf("%s: run `make npm`", what)
-}
-
-func mockLLM(t *testing.T) string {
-	return peer(t, "@dwmkerr/mock-llm/dist/main.js", "server running on", func(string) []string {
-		return []string{"--config", "mock-llm.yaml"}
-	})
-}
-
-func aimock(t *testing.T, more ...string) string {
-	return peer(t, "@copilotkit/aimock/dist/cli.js", "server listening on", func(port string) []string {
-		return append([]string{"--port", port, "--fixtures", "aimock.json", "--chunk-size", "3"}, more...)
-	})
-}
+func aimock(t *testing.T, more ...string) string { return peertest.AIMock(t, "aimock.json", more...) }
 
 func peerClient(t *testing.T, url string, change func(*llm.Config)) *llm.Client {
 	t.Helper()
