@@ -135,6 +135,10 @@ func (c *Client) do(r *http.Request) (answer, error) {
 	if err != nil {
 		kind = ""
 	}
+	if to, err := response.Location(); err == nil && response.StatusCode/100 == 3 { // what the client may not send again ends here
+		return answer{}, fmt.Errorf("%s was not fetched: %w: it redirects to %s://%s, and only GET follows", r.URL.Host, errBlocked,
+			to.Scheme, to.Host)
+	}
 	if response.StatusCode < 400 {
 		return answer{response.StatusCode, kind, body}, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -157,12 +158,26 @@ func (e Endpoint) request(ctx context.Context, c loop.Invocation) (*http.Request
 		return nil, errors.New("with these arguments no request can be made")
 	}
 	request.Header = header
+	sendOnce(request)
 	if body != nil {
 		header.Set("Content-Type", "application/json")
 	}
 	header.Set("Idempotency-Key", c.Key())
 	header.Set("traceparent", tools.Traceparent(c))
 	return request, nil
+}
+
+// sendOnce keeps the HTTP client from sending a request again by itself, as it does on a kept connection that breaks where
+// the request has an Idempotency-Key: whether a call may be repeated is for the registry to say. GET and HEAD are left as
+// they are, for anything on the way to the server may repeat those.
+func sendOnce(request *http.Request) {
+	if request.Method == http.MethodGet || request.Method == http.MethodHead {
+		return
+	}
+	request.GetBody = nil // without it the client can't
+	if request.Body == http.NoBody {
+		request.Body = io.NopCloser(strings.NewReader("")) // for the client an unknown one; none is sent
+	}
 }
 
 // filler puts arguments in the place of {name}.

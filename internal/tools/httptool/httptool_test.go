@@ -378,6 +378,48 @@ func TestFaultsAreTriedAgain(t *testing.T) {
 	}
 }
 
+// TestOnceIsSentOnce breaks a kept connection after a request was read. The HTTP client would send it again by itself,
+// since it has an Idempotency-Key; a once tool must be called once, and its outcome is unknown.
+func TestOnceIsSentOnce(t *testing.T) {
+	for method, arguments := range map[string]string{"POST": `{"id":"7"}`, "PUT": `{"id":"7"}`, "DELETE": `{}`} {
+		t.Run(method, func(t *testing.T) {
+			var got atomic.Int32
+			address := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if len(r.TransferEncoding) > 0 {
+					t.Errorf("the request has transfer encoding %v", r.TransferEncoding)
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				if got.Add(1) == 1 {
+					fmt.Fprint(w, "fine") // and the connection is kept
+					return
+				}
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = conn.Close()
+			})
+			tool, client, err := New(Endpoint{
+				Name: "order", Description: "Orders.", Method: method, URL: address + "/order", Effect: loop.EffectOnce,
+				Schema: json.RawMessage(`{"type":"object","properties":{"id":{"type":"string"}}}`),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out := call(t, tool, client, arguments); !strings.HasPrefix(out, "ok") {
+				t.Fatalf("the first call: %s", out)
+			}
+			if out := call(t, tool, client, arguments); !strings.HasPrefix(out, "unknown") {
+				t.Errorf("the second call: %s", out)
+			}
+			if n := got.Load(); n != 2 {
+				t.Errorf("two calls were sent %d times", n)
+			}
+		})
+	}
+}
+
 func TestCancelCutsTheRequest(t *testing.T) {
 	entered, cut := make(chan struct{}), make(chan struct{})
 	base := serve(t, func(_ http.ResponseWriter, r *http.Request) {
