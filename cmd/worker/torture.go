@@ -61,9 +61,9 @@ func (f tortureFlags) run(ctx context.Context, stdout, stderr io.Writer) int {
 
 // run is a child of worker torture.
 func (f childFlags) run(ctx context.Context, stderr io.Writer) int {
-	if err := torture.Child(ctx, f.Args, os.Stdin, stderr); err != nil {
+	err := torture.Child(ctx, f.Args, os.Stdin, stderr)
+	if err != nil {
 		fmt.Fprintln(stderr, "worker: torture child:", err)
-		return exitError
 	}
-	return exitOK
+	return torture.ExitStatus(err)
 }

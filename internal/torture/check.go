@@ -38,6 +38,8 @@ const (
 	RulePaidTwice  = "paid twice"  // model calls were repeated at most once per fault and run in flight
 	RuleState      = "state"       // the stored state agrees with the journal
 	RuleSession    = "session"     // conversations hold all messages once, and one run at a time
+	RuleAPI        = "api"         // what the API says of runs is what is stored, and it refuses nothing that is right
+	RuleMemory     = "memory"      // what was learned from a run is known once, and to its user alone
 	RuleQueue      = "queue"       // the queues are drained; of schedules only the expiries are left
 	RuleDeadLetter = "dead letter" // the planted ones, and no others
 	RuleProcess    = "process"     // no process ended that nobody harmed
@@ -55,6 +57,8 @@ func Check(e Evidence) []Violation {
 	c.model()
 	c.states()
 	c.sessions()
+	c.said()
+	c.learned()
 	c.queues()
 	c.deadLetters()
 	for _, d := range e.Deaths {
@@ -278,7 +282,7 @@ func (c *checker) acceptedOnes() {
 }
 
 func endOf(f *folded) loop.Data {
-	if f.final == nil {
+	if f == nil || f.final == nil {
 		return nil
 	}
 	return f.final.Data

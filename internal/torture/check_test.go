@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"ratchet/internal/bus"
 	"ratchet/internal/loop"
 	"ratchet/internal/torture"
 )
@@ -33,10 +34,13 @@ func honest() torture.Evidence {
 		Wakes:    []string{"agent.schedule.default." + first + ".expire", "agent.schedule.default." + second + ".expire"},
 		Dead:     []torture.DeadLetter{{Subject: "agent.dead.default.reply", Reason: "unknown_run", Body: `{"text":"planted-9-reply"}`}},
 		Planned:  map[string]torture.Planned{},
+		Facts:    map[string][]string{"user-of-talk": nil},
 		Faults:   []torture.Fault{{Kind: torture.FaultKill, Worker: "w1", From: at(55), To: at(56)}},
 		Planted:  []torture.Plant{{Mark: "planted-9-reply", Reason: "unknown_run", Stored: 1, Tried: 1}},
 	}
 	for _, run := range []string{first, second} {
+		e.Listed = append(e.Listed, bus.ListedRun{Run: run, Status: loop.StatusDone, N: 10})
+		e.Facts["user-of-talk"] = append(e.Facts["user-of-talk"], "The user remembers the run "+run+".")
 		e.Planned[run] = torture.Planned{Run: run, Shape: torture.ShapePayment, Session: "talk", Stored: 1}
 		e.Told = append(e.Told, torture.Told{Run: run, Kind: "reply", By: "by-" + run, Status: loop.OutcomeAccepted})
 		e.Executions = append(e.Executions,
@@ -171,7 +175,16 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 		"out of order": {torture.RuleSession, func(e *torture.Evidence) {
 			talk(e, func(m []loop.SessionMessage) []loop.SessionMessage { m[1], m[2] = m[2], m[1]; return m })
 		}},
-		"at the same time": {torture.RuleSession, func(e *torture.Evidence) { e.Journals[second][1].Event.Seq = 5 }},
+		"at the same time":      {torture.RuleSession, func(e *torture.Evidence) { e.Journals[second][1].Event.Seq = 5 }},
+		"listed twice":          {torture.RuleAPI, func(e *torture.Evidence) { e.Listed = append(e.Listed, e.Listed[0]) }},
+		"not listed":            {torture.RuleAPI, func(e *torture.Evidence) { e.Listed = e.Listed[1:] }},
+		"listed as open":        {torture.RuleAPI, func(e *torture.Evidence) { e.Listed[0].Status = loop.StatusRunning }},
+		"a right thing refused": {torture.RuleAPI, func(e *torture.Evidence) { e.Refused = []string{"no such tool"} }},
+		"learned twice": {torture.RuleMemory, func(e *torture.Evidence) {
+			e.Facts["user-of-talk"] = append(e.Facts["user-of-talk"], e.Facts["user-of-talk"][0])
+		}},
+		"not learned":      {torture.RuleMemory, func(e *torture.Evidence) { e.Facts["user-of-talk"] = e.Facts["user-of-talk"][1:] }},
+		"another's memory": {torture.RuleMemory, func(e *torture.Evidence) { e.Facts["user-of-others"] = e.Facts["user-of-talk"][:1] }},
 		"a task left":      {torture.RuleQueue, func(e *torture.Evidence) { e.Tasks = []string{"agent.task.default"} }},
 		"a wake-up left":   {torture.RuleQueue, func(e *torture.Evidence) { e.Wakes = append(e.Wakes, "agent.wake.0.default."+first) }},
 		"a schedule left": {torture.RuleQueue, func(e *torture.Evidence) {
@@ -201,16 +214,41 @@ func talk(e *torture.Evidence, change func([]loop.SessionMessage) []loop.Session
 	e.Sessions["talk"] = s
 }
 
-// TestApprovalComesFirst checks the tool that needs a yes.
-func TestApprovalComesFirst(t *testing.T) {
-	e := honest()
-	p := e.Planned[first]
-	p.Shape = torture.ShapeApproval
-	e.Planned[first] = p
-	e.Journals[first][2].Event.Data = loop.Call{Calls: []loop.ToolCall{{Call: "c1", Tool: "order"}, {Call: "c2", Tool: "lookup"}}}
-	e.Executions[0].Tool = "order"
-	found := torture.Check(e)
-	if !slices.ContainsFunc(found, func(v torture.Violation) bool { return v.Rule == torture.RuleStarted }) {
-		t.Errorf("nobody objects to a call that nobody approved: %v", found)
+// TestYesComesFirst checks the tools that need the word of a person, of a guard, or of both.
+func TestYesComesFirst(t *testing.T) {
+	yes, key := true, "default/"+first+"/c1"
+	for name, c := range map[string]struct {
+		shape      torture.Shape
+		tool       string
+		yes, guard bool
+		object     bool
+	}{
+		"approved by the task":           {torture.ShapeApproval, "order", true, true, false},
+		"not approved":                   {torture.ShapeApproval, "order", false, true, true},
+		"no approval is needed":          {torture.ShapeOrder, "order", false, true, false},
+		"the guard was not asked":        {torture.ShapeOrder, "order", false, false, true},
+		"approved as the file wants":     {torture.ShapePlain, "buy", true, true, false},
+		"not approved as the file wants": {torture.ShapePlain, "buy", false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := honest()
+			p := e.Planned[first]
+			p.Shape = c.shape
+			e.Planned[first] = p
+			e.Journals[first][2].Event.Data = loop.Call{Calls: []loop.ToolCall{{Call: "c1", Tool: c.tool}, {Call: "c2", Tool: "lookup"}}}
+			if c.yes {
+				e.Journals[first][0].Event.Data = loop.Question{Question: "q7", Kind: loop.KindApproval, Call: "c1"}
+				e.Journals[first][1].Event.Data = loop.Reply{Question: "q7", Approve: &yes}
+			}
+			e.Executions[0].Tool = c.tool
+			if c.guard {
+				e.Guards = []torture.Guarded{{Key: key, OK: true, At: at(40)}}
+			}
+			found := torture.Check(e)
+			objects := slices.ContainsFunc(found, func(v torture.Violation) bool { return v.Rule == torture.RuleStarted })
+			if objects != c.object {
+				t.Errorf("the rule objects: %t; found %v", objects, found)
+			}
+		})
 	}
 }

@@ -69,11 +69,20 @@ func (c *checker) startedFirst(run string, f *folded, call loop.ToolCall, x Exec
 	if !slices.ContainsFunc(f.started[call.Call], before) {
 		c.report(RuleStarted, run, "%s ran for call %s at %s, before any started event", x.Tool, call.Call, clock(x.From))
 	}
-	if c.Planned[run].Shape == ShapeApproval && x.Tool == toolOrder {
+	if needsYes(c.Planned[run].Shape, x.Tool) {
 		if yes, given := f.approved[call.Call]; !given || !before(yes) {
 			c.report(RuleStarted, run, "%s ran for call %s, which nobody had approved", x.Tool, call.Call)
 		}
 	}
+	allowed := func(g Guarded) bool { return g.Key == x.Key && g.OK && !g.At.After(x.From) }
+	if isGuarded(x.Tool) && !slices.ContainsFunc(c.Guards, allowed) {
+		c.report(RuleStarted, run, "%s ran for call %s, and its guard had not agreed", x.Tool, call.Call)
+	}
+}
+
+// needsYes reports whether a person has to agree to the tool: by the tools file, or by the task.
+func needsYes(shape Shape, tool string) bool {
+	return tool == toolBuy || shape == ShapeApproval && tool == toolOrder
 }
 
 // observation checks that a call was observed once, and that the observation is what the tool said.

@@ -194,6 +194,51 @@ func (c *checker) deadLetters() {
 	}
 }
 
+// said checks what workers said through the API: every run is listed once, as it is stored, and no request was refused.
+func (c *checker) said() {
+	for _, text := range c.Refused {
+		c.report(RuleAPI, "", "%s", text)
+	}
+	seen := map[string]int{}
+	for _, l := range c.Listed {
+		h := c.Heads[l.Run]
+		if seen[l.Run]++; h.Status != l.Status || h.N != l.N {
+			c.report(RuleAPI, l.Run, "it is listed as %s at n %d, and stored as %s at n %d", l.Status, l.N, h.Status, h.N)
+		}
+	}
+	for _, run := range slices.Sorted(maps.Keys(c.Heads)) {
+		if seen[run] != 1 {
+			c.report(RuleAPI, run, "it is listed %d times", seen[run])
+		}
+	}
+}
+
+// learned checks that each answered run of a conversation taught one fact, and that nobody else's is known to its user.
+func (c *checker) learned() {
+	want := map[string][]string{}
+	for _, run := range c.planned() {
+		if p := c.Planned[run]; p.Session != "" {
+			if _, answered := endOf(c.folded[run]).(loop.Answer); answered {
+				want[userOf(p.Session)] = append(want[userOf(p.Session)], factOf(run))
+			}
+		}
+	}
+	for _, user := range slices.Sorted(maps.Keys(c.Facts)) {
+		for _, text := range c.Facts[user] {
+			if !slices.Contains(want[user], text) {
+				c.report(RuleMemory, "", "%s is said to have told %q", user, text)
+			}
+		}
+	}
+	for _, user := range slices.Sorted(maps.Keys(want)) {
+		for _, text := range want[user] {
+			if n := len(slices.DeleteFunc(slices.Clone(c.Facts[user]), func(t string) bool { return t != text })); n != 1 {
+				c.report(RuleMemory, "", "%q is known %d times of %s", text, n, user)
+			}
+		}
+	}
+}
+
 // few shows the beginning of a list.
 func few(list []string) string {
 	const most = 8

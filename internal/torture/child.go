@@ -10,12 +10,10 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/llm"
-	"ratchet/internal/loop"
-	"ratchet/internal/tools"
+	"ratchet/internal/node"
 )
 
 // Child is what a child process does: server or worker, as the first argument says. It returns when the process is asked
@@ -60,67 +58,48 @@ func serverChild(ctx context.Context, args []string, log *slog.Logger) error {
 	return nil
 }
 
-// workerChild is a worker like any other, except that its tools are the counting ones.
+// workerChild is the worker program: a node with a tools file, the API and memory, whose model and tools are the torturer's.
 func workerChild(ctx context.Context, args []string, log *slog.Logger) error {
 	f := flag.NewFlagSet("worker", flag.ContinueOnError)
 	name := f.String("name", "", "name of the worker")
 	natsURL := f.String("nats", "", "where NATS is")
 	url := f.String("url", "", "where the model and the tools are")
+	tools := f.String("tools", "", "tools file")
 	lease := f.Duration("lease", 0, "lease of a run")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	log = log.With("worker", *name)
-	nc, err := bus.Connect(ctx, bus.ConnectOptions{URL: *natsURL, Name: *name, Log: log})
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	b, err := openBus(ctx, func() (*bus.Bus, error) { return bus.Open(ctx, nc, bus.Options{Lease: *lease, Log: log}) })
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	model, err := llm.New(llm.Config{BaseURL: *url + "/v1", Model: "scripted", Log: log})
-	if err != nil {
-		return err
-	}
-	registry, err := tools.New(tools.Config{Tools: countingTools(*url), Logger: log})
-	if err != nil {
-		return err
-	}
-	w, err := loop.NewWorker(loop.Config{
-		Name: *name, Journal: b, Heads: b, Wakes: b, Sessions: b, Blobs: b, Graveyard: b, Outcomes: b, Orders: b,
-		Inbox: b.Inbox(), WakeQueue: b.Wakes(), Model: model, Tools: registry, Lease: *lease, Grace: grace, Log: log,
+	n, err := node.Start(ctx, node.Options{
+		Name: *name, Connect: bus.ConnectOptions{URL: *natsURL}, Lease: *lease, Grace: grace,
+		Model: llm.Config{BaseURL: *url + "/v1", Model: "scripted"},
+		Tools: *tools, Getenv: func(string) string { return *url }, HTTP: "127.0.0.1:0", Log: log,
 	})
-	if err != nil {
-		return err
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // asked to end while it was starting
+	case err != nil:
+		return fmt.Errorf("%w: %w", errCantStart, err)
 	}
-	unclaim, err := b.HearClaims(w.HearClaim)
-	if err != nil {
-		return err
-	}
-	defer unclaim()
-	unhear, err := b.Hear(w.Hear)
-	if err != nil {
-		return err
-	}
-	defer unhear()
-	log.Info("taking tasks")
-	return w.Run(ctx)
+	defer n.Close()
+	log.Info("taking tasks", "worker", *name)
+	return n.Run(ctx)
 }
 
-// openBus repeats what fails while the server is being harmed: a supervisor would start the worker again.
-func openBus(ctx context.Context, open func() (*bus.Bus, error)) (*bus.Bus, error) {
-	for {
-		b, err := open()
-		if err == nil {
-			return b, nil
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, err
-		}
+// errCantStart is the end of a worker that found no server to start with. A supervisor starts it again, as one does
+// everywhere.
+var errCantStart = errors.New("can't start")
+
+// statusCantStart is the exit status for it: EX_TEMPFAIL of sysexits.h, try again later.
+const statusCantStart = 75
+
+// ExitStatus is the exit status of a child that ended with this error of [Child].
+func ExitStatus(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errCantStart):
+		return statusCantStart
+	default:
+		return 1
 	}
 }

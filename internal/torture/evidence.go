@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
+	"ratchet/internal/bus"
 	"ratchet/internal/loop"
 )
 
@@ -40,16 +41,23 @@ type Evidence struct {
 	Wakes    []string // and in that of wake-ups
 	Dead     []DeadLetter
 
+	// As the workers say it through the API.
+	Listed []bus.ListedRun
+	Facts  map[string][]string // what is known of each user
+
 	// As the torturer saw it.
 	Planned    map[string]Planned
 	ModelCalls []ModelCall
 	Executions []Execution
+	Guards     []Guarded
 	Told       []Told
+	Refused    []string // what the API refused, and should not have
 	Faults     []Fault
 	Planted    []Plant
 	Drained    []string      // what was left when patience ended
 	Draining   time.Duration // how long it took until nothing was left
 	Deaths     []string      // processes that ended and nobody harmed them
+	Restarts   int           // of workers that could not start while the server was harmed
 }
 
 // Record is one message of a journal.
@@ -135,7 +143,7 @@ func queues(ctx context.Context, js jetstream.JetStream) (tasks, wakes []string,
 func collect(ctx context.Context, logs string, w *world, ledger *Ledger) (Evidence, error) {
 	e := Evidence{
 		Lease: w.opts.Lease, Journals: map[string][]Record{}, Heads: map[string]loop.Head{}, Sessions: map[string]loop.Session{},
-		Planned: map[string]Planned{},
+		Planned: map[string]Planned{}, Facts: map[string][]string{},
 	}
 	reads := []struct {
 		stream string
@@ -159,12 +167,39 @@ func collect(ctx context.Context, logs string, w *world, ledger *Ledger) (Eviden
 		return e, err
 	}
 	ledger.copyTo(&e)
+	if err := e.askWorkers(ctx, w.client); err != nil {
+		return e, err
+	}
 	w.mu.Lock()
-	e.Deaths = append(e.Deaths, w.deaths...)
+	e.Deaths, e.Restarts = append(e.Deaths, w.deaths...), w.starts
 	w.mu.Unlock()
 	panics, err := findPanics(logs)
 	e.Deaths = append(e.Deaths, panics...)
 	return e, err
+}
+
+// askWorkers reads through the API what it says of all runs, and of the users of conversations.
+func (e *Evidence) askWorkers(ctx context.Context, client *bus.Client) error {
+	for after := uint64(0); ; {
+		page, err := client.List(ctx, bus.ListRequest{Limit: 500, After: after})
+		if err != nil {
+			return fmt.Errorf("list the runs: %w", err)
+		}
+		e.Listed = append(e.Listed, page.Runs...)
+		if after = page.Next; after == 0 {
+			break
+		}
+	}
+	for session := range e.Sessions {
+		answer, err := client.Facts(ctx, bus.FactsRequest{Op: "list", User: userOf(session)})
+		if err != nil {
+			return fmt.Errorf("list what was learned: %w", err)
+		}
+		for _, f := range answer.Facts {
+			e.Facts[userOf(session)] = append(e.Facts[userOf(session)], f.Text)
+		}
+	}
+	return nil
 }
 
 func (e *Evidence) addEvent(m stored) {

@@ -17,7 +17,9 @@ type Ledger struct {
 	calls      []*ModelCall
 	executions []*Execution
 	byKey      map[string][]*Execution
+	guards     []Guarded
 	told       []Told
+	blamed     []string // what the API refused
 	faults     []*Fault
 	planted    []Plant
 	ended      map[string]bool // submitted runs whose final event was seen
@@ -53,6 +55,13 @@ type Execution struct {
 	Failed bool      // the tool said no
 	Result json.RawMessage
 	Gone   bool
+}
+
+// Guarded is what the guard said of a call.
+type Guarded struct {
+	Key string
+	OK  bool
+	At  time.Time
 }
 
 // Told is what became of a reply or order, as workers told it.
@@ -162,6 +171,19 @@ func (l *Ledger) executing(e Execution) (earlier []Execution, take func(result j
 	return earlier, take, end
 }
 
+func (l *Ledger) guarded(g Guarded) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.guards = append(l.guards, g)
+}
+
+// refused notes that the API refused what it should not.
+func (l *Ledger) refused(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.blamed = append(l.blamed, text)
+}
+
 // executed returns the first execution of a tool under a key.
 func (l *Ledger) executed(key string) (Execution, bool) {
 	l.mu.Lock()
@@ -241,7 +263,9 @@ func (l *Ledger) copyTo(e *Evidence) {
 	for _, f := range l.faults {
 		e.Faults = append(e.Faults, *f)
 	}
+	e.Guards = append(e.Guards, l.guards...)
 	e.Told = append(e.Told, l.told...)
+	e.Refused = append(e.Refused, l.blamed...)
 	e.Planted = append(e.Planted, l.planted...)
 }
 

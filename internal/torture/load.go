@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // load submits runs of all shapes.
@@ -61,8 +59,9 @@ func (l *load) task(shape Shape, session string) {
 	l.count++
 	run := fmt.Sprintf("%s-%d", shape, l.count)
 	task := map[string]any{"id": run, "goal": goalOf(shape, run, l.world.opts.Seed), "limits": map[string]any{"max_steps": 60}}
+	task["learn"] = session != "" // by itself a worker learns from every run
 	if session != "" {
-		task["session"] = session
+		task["session"], task["user"] = session, userOf(session)
 	}
 	switch shape {
 	case ShapeSilent:
@@ -80,7 +79,7 @@ func (l *load) task(shape Shape, session string) {
 	}
 	p := l.ledger.plan(Planned{Run: run, Shape: shape, Session: session, At: time.Now()})
 	publish := func() {
-		if l.world.publish("agent.task."+tenant, body, "") {
+		if l.world.submit(l.ledger, run, body) {
 			l.ledger.stored(p)
 		}
 	}
@@ -92,8 +91,11 @@ func (l *load) task(shape Shape, session string) {
 			l.wg.Go(publish)
 		}
 	}
-	publish()
+	l.wg.Go(publish)
 }
+
+// userOf is whose conversation it is; what is learned from one is known to its user alone.
+func userOf(session string) string { return "user-of-" + session }
 
 // cancel cancels a run that is being submitted, now or in a moment.
 func (l *load) cancel(run string) {
@@ -123,39 +125,4 @@ func (l *load) plant() {
 	put(Plant{Mark: mark + "-task", Reason: "invalid_task"}, "agent.task."+tenant, `{"goal": "`+mark+`-task`, mark)
 	put(Plant{Mark: mark + "-reply", Reason: "unknown_run"}, "agent.reply."+tenant+".nobody-"+mark,
 		`{"question": "q1", "text": "`+mark+`-reply"}`, "")
-}
-
-// publishPatience bounds how long something is published again while the server is down.
-const publishPatience = 30 * time.Second
-
-// publish stores a message in a stream, again and again until that is acknowledged: it may be stored more than once.
-func (w *world) publish(subject string, body []byte, token string) bool {
-	for deadline := time.Now().Add(publishPatience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if w.publishMsg(subject, body, "Ratchet-Outcome", token) {
-			return true
-		}
-	}
-	return false
-}
-
-// publishOnce stores a message, or perhaps not.
-func (w *world) publishOnce(subject string, body []byte, id string) bool {
-	return w.publishMsg(subject, body, "Nats-Msg-Id", id)
-}
-
-func (w *world) publishMsg(subject string, body []byte, header, value string) bool {
-	m := &nats.Msg{Subject: subject, Data: body, Header: nats.Header{}}
-	if value != "" {
-		m.Header.Set(header, value)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_, err := w.js.PublishMsg(ctx, m)
-	return err == nil
-}
-
-// control publishes an order.
-func (w *world) control(l *Ledger, run, op string) {
-	by := l.expect(run, "control")
-	w.publish("agent.control."+tenant+"."+run, fmt.Appendf(nil, `{"op": %q, "by": %q}`, op, by), by)
 }

@@ -4,11 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"ratchet/internal/loop"
 )
 
 // scriptedModel speaks the OpenAI chat API. It keeps nothing but how often a turn was refused: what it says follows from
@@ -32,6 +35,7 @@ func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error":{"message":"no chat request","type":"invalid_request_error"}}`, http.StatusBadRequest)
 		return
 	}
+	run := strings.TrimPrefix(r.Header.Get("X-Ratchet-Run"), tenant+"/")
 	h := sha256.New()
 	turn, accepted, rejected := 0, 0, false
 	for i, msg := range request.Messages {
@@ -44,12 +48,17 @@ func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	prompt := hex.EncodeToString(h.Sum(nil)[:12])
+	if r.Header.Get("X-Ratchet-Purpose") == string(loop.PurposeLearn) {
+		end := m.ledger.asked(run, prompt, r.PathValue("worker"))
+		end(true, reply(w, fmt.Sprintf(`{"add": [{"text": %q, "kind": "other"}], "replace": {}}`, factOf(run))) != nil)
+		return
+	}
 	ro, ok := readRole(request.Messages[1].Content)
 	if !ok {
 		http.Error(w, `{"error":{"message":"no part in the play","type":"invalid_request_error"}}`, http.StatusBadRequest)
 		return
 	}
-	end := m.ledger.asked(strings.TrimPrefix(r.Header.Get("X-Ratchet-Run"), tenant+"/"), prompt, r.PathValue("worker"))
+	end := m.ledger.asked(run, prompt, r.PathValue("worker"))
 	gone := !pass(r, delay(ro.chance("model", turn), 800*time.Millisecond))
 	if !gone && m.fails(w, ro, turn, prompt) {
 		end(false, false)
@@ -59,12 +68,19 @@ func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if text == "" {
 		text = ro.say(accepted)
 	}
-	err := writeJSON(w, map[string]any{
+	end(true, reply(w, text) != nil || gone)
+}
+
+// factOf is what the model learns from a run.
+func factOf(run string) string { return "The user remembers the run " + run + "." }
+
+// reply sends what the model says.
+func reply(w http.ResponseWriter, text string) error {
+	return writeJSON(w, map[string]any{
 		"id": "t", "object": "chat.completion", "created": 1, "model": "scripted",
 		"choices": []any{map[string]any{"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": text}}},
 		"usage":   map[string]int{"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20},
 	})
-	end(true, gone || err != nil)
 }
 
 // fails answers some turns of rough runs with an error status: mostly once, sometimes so often that the run has to wait.

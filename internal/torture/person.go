@@ -182,11 +182,7 @@ func (p *person) reply(run string, q loop.Question) (r loop.Reply, ready bool) {
 // send publishes a reply beside the watching.
 func (p *person) send(run string, r loop.Reply) {
 	r.By = p.ledger.expect(run, "reply")
-	body, err := json.Marshal(r)
-	if err != nil {
-		panic(err) // all of it is plain data
-	}
-	p.do(func() { p.world.publish("agent.reply."+tenant+"."+run, body, r.By) })
+	p.do(func() { p.world.reply(p.ledger, run, r) })
 }
 
 // drain waits until all runs have ended and the queues are empty, and says what is left where that takes too long.

@@ -117,7 +117,9 @@ func writeTable(out io.Writer, opts Options, e Evidence, violations []Violation)
 	fmt.Fprintf(t, "events stored\t%d\n", n.events)
 	fmt.Fprintf(t, "model calls\t%d\trefused %d, repeated %d\n", len(e.ModelCalls), n.refused, n.repeatedModel)
 	fmt.Fprintf(t, "tool calls\t%d\trepeated %d (read and idempotent), once tools twice %d\n", len(e.Executions), n.repeatedTools, n.onceTwice)
-	fmt.Fprintf(t, "dead letters\t%d\tplanted %d\n", len(e.Dead), len(e.Planted))
+	fmt.Fprintf(t, "dead letters\t%d\tplanted %d\n", len(e.Dead), n.planted)
+	fmt.Fprintf(t, "facts learned\t%d\n", n.facts)
+	fmt.Fprintf(t, "failed starts\t%d\tof workers, while the server was away\n", e.Restarts)
 	fmt.Fprintf(t, "stray schedules\t%d\n", n.stray)
 	for _, kind := range []FaultKind{FaultKill, FaultTerm} {
 		all, alone := recoveries(e, kind)
@@ -179,7 +181,9 @@ func nextEvent(e Evidence, run string, after time.Time) (loop.Event, bool) {
 	return loop.Event{}, false
 }
 
-type counts struct{ events, refused, repeatedModel, repeatedTools, onceTwice, stray int }
+type counts struct {
+	events, refused, repeatedModel, repeatedTools, onceTwice, stray, planted, facts int
+}
 
 func count(e Evidence) (n counts) {
 	for _, records := range e.Journals {
@@ -190,6 +194,12 @@ func count(e Evidence) (n counts) {
 			!strings.Contains(subject, reservedSweep) {
 			n.stray++
 		}
+	}
+	for _, p := range e.Planted {
+		n.planted += p.Stored
+	}
+	for _, list := range e.Facts {
+		n.facts += len(list)
 	}
 	prompts := map[string]bool{}
 	for _, m := range e.ModelCalls {

@@ -22,7 +22,7 @@ const (
 	ShapeSilent    Shape = "silent"    // asks, is not answered, and goes on
 	ShapePayment   Shape = "payment"   // calls a once tool that has a reconcile check
 	ShapeOrder     Shape = "order"     // calls a once tool that has none: a person is asked after a crash
-	ShapeApproval  Shape = "approval"  // calls a once tool that needs a person's yes
+	ShapeApproval  Shape = "approval"  // calls once tools that need a person's yes: by the tools file, and by the task
 	ShapeCancel    Shape = "cancel"    // is cancelled at some moment
 	ShapePause     Shape = "pause"     // is paused at some moment, and resumed
 	ShapeSession   Shape = "session"   // is one of three in a conversation
@@ -97,7 +97,7 @@ func (r role) script() []act {
 	case ShapeOrder:
 		return []act{call(toolOrder), call(toolStore)}
 	case ShapeApproval:
-		return []act{call(toolOrder, toolLookup), think}
+		return []act{call(toolBuy, toolLookup), call(toolOrder), think}
 	case ShapeCancel:
 		return []act{call(toolLookup), call(toolPay), call(toolOrder), think, call(toolStore)}
 	case ShapePause:

@@ -7,9 +7,10 @@
 //
 //	ledger.go     what the torturer saw itself: model calls, executions of tools, replies, faults. These are the truth
 //	model.go      the scripted model, over HTTP; script.go says what it says
-//	tools.go      the counting tools: the worker's side, and the torturer's, over HTTP
-//	load.go       submits tasks, some of them twice; person.go answers questions, cancels, pauses, resumes
-//	chaos.go      what is done to the processes (process.go, child.go) and connections (proxy.go)
+//	tools.go      the counting tools, over HTTP; toolsfile.go is how the workers know them
+//	load.go       submits tasks, some of them twice; person.go answers questions, cancels, pauses, resumes; ways.go is how
+//	              they get to the workers: by the queue, or by the API
+//	chaos.go      what is done to the processes (process.go, child.go) and connections (proxy.go); seat.go starts them anew
 //	evidence.go   reads all streams and buckets from the outside; check.go and checks_*.go find what is wrong with them
 //	report.go     the table
 package torture

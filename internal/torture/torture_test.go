@@ -18,13 +18,13 @@ const childMark = "torture-child"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == childMark {
-		if err := torture.Child(context.Background(), os.Args[2:], os.Stdin, os.Stderr); err != nil {
+		err := torture.Child(context.Background(), os.Args[2:], os.Stdin, os.Stderr)
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
 		}
-		os.Exit(0)
+		os.Exit(torture.ExitStatus(err))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker")) // bleve starts its own for good
 }
 
 // TestTorture is the command in short: the same processes and faults for a few seconds. Repeats of what may be repeated are

@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"ratchet/internal/bus"
 )
 
 // tenant is the one all runs belong to.
@@ -25,36 +27,33 @@ type world struct {
 	ledger *Ledger
 	port   int    // of the server, the same for ever
 	url    string // of the model and the tools
+	tools  string // the workers' tools file
 	http   *http.Server
 	nc     *nats.Conn
 	js     jetstream.JetStream
+	client *bus.Client // of the API
 	seats  []*seat
 
 	mu      sync.Mutex
 	server  *process
 	closing bool
 	deaths  []string
-}
-
-// seat is the place of one worker: processes follow each other in it, behind the same proxy.
-type seat struct {
-	world *world
-	index int
-	proxy *proxy
-
-	mu         sync.Mutex
-	generation int
-	process    *process
+	starts  int            // of workers that had failed to start
+	over    chan struct{}  // closed when closing is set
+	wg      sync.WaitGroup // supervisors that wait
 }
 
 func startWorld(ctx context.Context, opts Options, ledger *Ledger) (w *world, err error) {
-	w = &world{opts: opts, ledger: ledger}
+	w = &world{opts: opts, ledger: ledger, over: make(chan struct{}), tools: filepath.Join(opts.Data, "tools.yaml")}
 	defer func() {
 		if err != nil {
 			w.close()
 		}
 	}()
 	if err := os.MkdirAll(filepath.Join(opts.Data, "logs"), 0o750); err != nil {
+		return w, err
+	}
+	if err := os.WriteFile(w.tools, []byte(toolsFile()), 0o600); err != nil {
 		return w, err
 	}
 	if err := w.serve(); err != nil {
@@ -111,7 +110,10 @@ func (w *world) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.js, err = jetstream.New(w.nc)
+	if w.js, err = jetstream.New(w.nc); err != nil {
+		return err
+	}
+	w.client, err = bus.NewClient(w.nc, "", tenant)
 	return err
 }
 
@@ -168,33 +170,12 @@ func (w *world) died(p *process, how string) {
 	}
 }
 
-// spawn starts the next worker of the seat.
-func (s *seat) spawn() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.generation++
-	name := fmt.Sprintf("w%d-%d", s.index, s.generation)
-	p, err := startProcess(s.world.opts, name, []string{
-		"worker", "-name", name, "-nats", s.proxy.url(), "-url", s.world.url + "/w/" + name, "-lease", s.world.opts.Lease.String(),
-	}, func(p *process) { s.world.died(p, "ended by itself") })
-	s.process = p
-	return err
-}
-
-func (s *seat) now() *process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.process
-}
-
 // heal makes sure that everything runs; whatever was still harmed has been mended by then.
 func (w *world) heal(ctx context.Context) error {
 	for _, s := range w.seats {
 		s.proxy.heal()
-		if !s.now().alive() {
-			if err := s.spawn(); err != nil {
-				return err
-			}
+		if err := s.spawn(); err != nil {
+			return err
 		}
 	}
 	w.mu.Lock()
@@ -214,6 +195,7 @@ func (w *world) heal(ctx context.Context) error {
 func (w *world) close() {
 	w.mu.Lock()
 	w.closing = true
+	close(w.over)
 	server := w.server
 	w.mu.Unlock()
 	for _, s := range w.seats {
@@ -222,6 +204,7 @@ func (w *world) close() {
 		}
 		s.proxy.close()
 	}
+	w.wg.Wait()
 	if w.nc != nil {
 		w.nc.Close()
 	}
