@@ -196,7 +196,9 @@ func (c *checker) outcome(run string, p Planned, f *folded) {
 			c.report(RuleOutcome, run, "it was cancelled, and nobody wanted that: %s", d.Reason)
 		}
 	case loop.Failed:
-		c.report(RuleOutcome, run, "it failed: %s: %s", d.Reason, d.Message)
+		if d.Reason != loop.FailReplansExhausted || !f.gaveUp {
+			c.report(RuleOutcome, run, "it failed: %s: %s", d.Reason, d.Message)
+		}
 	case loop.Answer:
 		if f.gaveUp {
 			c.report(RuleOutcome, run, "a person gave it up, and it answered")

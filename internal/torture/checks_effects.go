@@ -27,12 +27,17 @@ func (c *checker) effects() {
 		for _, id := range slices.Sorted(maps.Keys(f.calls)) {
 			c.observation(run, f, f.calls[id], byKey[tenant+"/"+run+"/"+id])
 		}
-		for id := range f.observed {
-			if _, asked := f.calls[id]; !asked {
+		for id, list := range f.observed {
+			if _, asked := f.calls[id]; !asked && slices.ContainsFunc(list, wasCalled) {
 				c.report(RuleObserved, run, "call %s was observed and never asked for", id)
 			}
 		}
 	}
+}
+
+// wasCalled reports whether an observation is that of a call, as opposed to a step of a plan that could not be called.
+func wasCalled(o loop.Observation) bool {
+	return o.Call != "" || o.Step == "" || o.Status != loop.ObservedSkipped && o.Status != loop.ObservedError
 }
 
 // execution checks what ran under one key.
@@ -132,10 +137,22 @@ func (c *checker) model() {
 		for _, prompt := range order {
 			all = append(all, turns[prompt])
 		}
-		for _, repeat := range c.unprovoked(all...) {
+		for _, repeat := range c.repeated(c.Planned[run].Strategy, all) {
 			c.report(RulePaidTwice, run, "a model call was repeated at %s on %s, and nothing had been done to it", clock(repeat.from), repeat.worker)
 		}
 	}
+}
+
+// repeated returns the model calls of a run that no fault explains. Under plan_execute several may be in flight at once, to
+// fill fields of as many steps, and one fault cuts all of them.
+func (c *checker) repeated(strategy Strategy, turns [][]span) (repeats []span) {
+	if strategy != PlanExecute {
+		return c.unprovoked(turns...)
+	}
+	for _, attempts := range turns {
+		repeats = append(repeats, c.unprovoked(attempts)...)
+	}
+	return repeats
 }
 
 // span is one attempt at something, by whom and from when.

@@ -27,11 +27,12 @@ type Ledger struct {
 
 // Planned is a run that was submitted.
 type Planned struct {
-	Run     string
-	Shape   Shape
-	Session string
-	At      time.Time // of the first attempt to publish it
-	Stored  int       // how many publications of it were acknowledged
+	Run      string
+	Shape    Shape
+	Strategy Strategy
+	Session  string
+	At       time.Time // of the first attempt to publish it
+	Stored   int       // how many publications of it were acknowledged
 }
 
 // ModelCall is one request that the model got.

@@ -58,7 +58,17 @@ func (l *load) one() {
 func (l *load) task(shape Shape, session string) {
 	l.count++
 	run := fmt.Sprintf("%s-%d", shape, l.count)
-	task := map[string]any{"id": run, "goal": goalOf(shape, run, l.world.opts.Seed), "limits": map[string]any{"max_steps": 60}}
+	r := role{shape: shape, strategy: l.strategy(shape), run: run, seed: l.world.opts.Seed}
+	task := map[string]any{
+		"id": run, "goal": r.goal(), "strategy": r.strategy, "limits": map[string]any{"max_steps": 100, "max_iterations": 40},
+	}
+	switch r.strategy {
+	case React, PlanActReflect:
+		task["model_options"] = map[string]any{"native_tools": r.native()}
+	case PlanExecute:
+		task["locked"] = r.chance("locked") < 0.6
+	case PlanReact:
+	}
 	task["learn"] = session != "" // by itself a worker learns from every run
 	if session != "" {
 		task["session"], task["user"] = session, userOf(session)
@@ -77,7 +87,7 @@ func (l *load) task(shape Shape, session string) {
 	if err != nil {
 		panic(err) // maps of strings and numbers always encode
 	}
-	p := l.ledger.plan(Planned{Run: run, Shape: shape, Session: session, At: time.Now()})
+	p := l.ledger.plan(Planned{Run: run, Shape: shape, Strategy: r.strategy, Session: session, At: time.Now()})
 	publish := func() {
 		if l.world.submit(l.ledger, run, body) {
 			l.ledger.stored(p)
@@ -92,6 +102,14 @@ func (l *load) task(shape Shape, session string) {
 		}
 	}
 	l.wg.Go(publish)
+}
+
+// strategy draws one that can play the shape.
+func (l *load) strategy(shape Shape) Strategy {
+	if shape.asks() {
+		return PlanReact
+	}
+	return Strategies[l.random.IntN(len(Strategies))]
 }
 
 // userOf is whose conversation it is; what is learned from one is known to its user alone.

@@ -1,8 +1,6 @@
 package torture
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -14,8 +12,7 @@ import (
 	"ratchet/internal/loop"
 )
 
-// scriptedModel speaks the OpenAI chat API. It keeps nothing but how often a turn was refused: what it says follows from
-// the prompt alone, so a call that is repeated gives the same reply.
+// scriptedModel speaks the OpenAI chat API. It keeps nothing but how often a turn was refused.
 type scriptedModel struct {
 	ledger *Ledger
 
@@ -26,84 +23,78 @@ type scriptedModel struct {
 // ServeHTTP answers a request of the worker that the path names: /w/<worker>/v1/chat/completions.
 func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request struct {
-		Messages []struct {
-			Role    string `json:"role"`
-			Content string `json:"content"`
-		} `json:"messages"`
+		Messages []chatMessage     `json:"messages"`
+		Tools    []json.RawMessage `json:"tools"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || len(request.Messages) < 2 {
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		http.Error(w, `{"error":{"message":"no chat request","type":"invalid_request_error"}}`, http.StatusBadRequest)
 		return
 	}
-	run := strings.TrimPrefix(r.Header.Get("X-Ratchet-Run"), tenant+"/")
-	h := sha256.New()
-	turn, accepted, rejected := 0, 0, false
-	for i, msg := range request.Messages {
-		h.Write([]byte(msg.Role + "\x00" + msg.Content + "\x00"))
-		switch {
-		case msg.Role == "assistant":
-			turn, accepted, rejected = turn+1, accepted+1, false
-		case i > 1 && strings.HasPrefix(msg.Content, "This message was not accepted"):
-			accepted, rejected = accepted-1, true
-		}
-	}
-	prompt := hex.EncodeToString(h.Sum(nil)[:12])
-	if r.Header.Get("X-Ratchet-Purpose") == string(loop.PurposeLearn) {
-		end := m.ledger.asked(run, prompt, r.PathValue("worker"))
-		end(true, reply(w, fmt.Sprintf(`{"add": [{"text": %q, "kind": "other"}], "replace": {}}`, factOf(run))) != nil)
+	run, worker := strings.TrimPrefix(r.Header.Get("X-Ratchet-Run"), tenant+"/"), r.PathValue("worker")
+	p, ok := readPrompt(request.Messages, loop.Purpose(r.Header.Get("X-Ratchet-Purpose")), len(request.Tools) > 0)
+	if p.purpose == loop.PurposeLearn {
+		end := m.ledger.asked(run, p.digest, worker)
+		end(true, send(w, reply{text: fmt.Sprintf(`{"add": [{"text": %q, "kind": "other"}], "replace": {}}`, factOf(run))}) != nil)
 		return
 	}
-	ro, ok := readRole(request.Messages[1].Content)
 	if !ok {
 		http.Error(w, `{"error":{"message":"no part in the play","type":"invalid_request_error"}}`, http.StatusBadRequest)
 		return
 	}
-	end := m.ledger.asked(run, prompt, r.PathValue("worker"))
-	gone := !pass(r, delay(ro.chance("model", turn), 800*time.Millisecond))
-	if !gone && m.fails(w, ro, turn, prompt) {
+	end := m.ledger.asked(run, p.digest, worker)
+	gone := !pass(r, delay(p.chance("model", p.digest), 800*time.Millisecond))
+	if !gone && m.fails(w, p) {
 		end(false, false)
 		return
 	}
-	text := ro.lie(turn, rejected)
-	if text == "" {
-		text = ro.say(accepted)
-	}
-	end(true, reply(w, text) != nil || gone)
+	end(true, send(w, p.say()) != nil || gone)
 }
 
 // factOf is what the model learns from a run.
 func factOf(run string) string { return "The user remembers the run " + run + "." }
 
-// reply sends what the model says.
-func reply(w http.ResponseWriter, text string) error {
+// send writes what the model says.
+func send(w http.ResponseWriter, say reply) error {
+	message := map[string]any{"role": "assistant", "content": say.text}
+	reason := "stop"
+	if len(say.calls) > 0 {
+		var calls []any
+		for i, c := range say.calls {
+			calls = append(calls, map[string]any{
+				"id": fmt.Sprintf("call-%d", i+1), "type": "function",
+				"function": map[string]string{"name": c.Name, "arguments": string(c.Arguments)},
+			})
+		}
+		message["tool_calls"], reason = calls, "tool_calls"
+	}
 	return writeJSON(w, map[string]any{
 		"id": "t", "object": "chat.completion", "created": 1, "model": "scripted",
-		"choices": []any{map[string]any{"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": text}}},
+		"choices": []any{map[string]any{"index": 0, "finish_reason": reason, "message": message}},
 		"usage":   map[string]int{"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20},
 	})
 }
 
 // fails answers some turns of rough runs with an error status: mostly once, sometimes so often that the run has to wait.
-func (m *scriptedModel) fails(w http.ResponseWriter, r role, turn int, prompt string) bool {
-	if r.shape != ShapeRough {
+func (m *scriptedModel) fails(w http.ResponseWriter, p prompt) bool {
+	if p.shape != ShapeRough {
 		return false
 	}
 	times := 0
-	switch c := r.chance("fails", turn); {
+	switch c := p.chance("fails", p.digest); {
 	case c < 0.01:
 		times = 6 // one more than the worker tries at once
 	case c < 0.1:
 		times = 1
 	}
 	m.mu.Lock()
-	m.refused[prompt]++
-	failing := m.refused[prompt] <= times
+	m.refused[p.digest]++
+	failing := m.refused[p.digest] <= times
 	m.mu.Unlock()
 	if !failing {
 		return false
 	}
 	status := http.StatusInternalServerError
-	if r.chance("status", turn) < 0.2 {
+	if p.chance("status", p.digest) < 0.2 {
 		status = http.StatusTooManyRequests
 	}
 	w.Header().Set("Content-Type", "application/json")

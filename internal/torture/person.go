@@ -164,6 +164,14 @@ func (p *person) reply(run string, q loop.Question) (r loop.Reply, ready bool) {
 			r.Reason = "too dear"
 		}
 	case loop.KindEscalation:
+		if q.Call == "" { // all replans are spent
+			action := "retry"
+			if chance(p.seed, run, q.Question, "give up") < 0.1 {
+				action = "give_up"
+			}
+			r.Value = json.RawMessage(fmt.Sprintf(`{"action":%q,"text":"better luck"}`, action))
+			return r, true
+		}
 		x, known := p.ledger.executed(tenant + "/" + run + "/" + q.Call)
 		switch {
 		case known && x.To.IsZero():

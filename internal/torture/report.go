@@ -102,15 +102,14 @@ func writeTable(out io.Writer, opts Options, e Evidence, violations []Violation)
 	defer t.Flush()
 	fmt.Fprintf(t, "\nseed %d\tworkers %d, lease %s, %s\n", opts.Seed, opts.Workers, opts.Lease, opts.Time)
 	fmt.Fprintf(t, "\nruns\tall\tanswered\tcancelled\tfailed\topen\n")
-	var sum [5]int
 	for _, shape := range Shapes {
-		n := outcomes(e, shape)
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\n", shape, n[0], n[1], n[2], n[3], n[4])
-		for i := range sum {
-			sum[i] += n[i]
-		}
+		writeOutcomes(t, string(shape), e, func(p Planned) bool { return p.Shape == shape })
 	}
-	fmt.Fprintf(t, "all\t%d\t%d\t%d\t%d\t%d\n", sum[0], sum[1], sum[2], sum[3], sum[4])
+	fmt.Fprintf(t, "\t\t\t\t\t\n")
+	for _, strategy := range Strategies {
+		writeOutcomes(t, string(strategy), e, func(p Planned) bool { return p.Strategy == strategy })
+	}
+	writeOutcomes(t, "all", e, func(Planned) bool { return true })
 	writeFaults(t, e)
 	n := count(e)
 	fmt.Fprintf(t, "\ndrained within\t%s\n", e.Draining.Round(100*time.Millisecond))
@@ -128,10 +127,16 @@ func writeTable(out io.Writer, opts Options, e Evidence, violations []Violation)
 	fmt.Fprintf(t, "violations\t%d\n", len(violations))
 }
 
-// outcomes counts the runs of a shape: all, answered, cancelled, failed, open.
-func outcomes(e Evidence, shape Shape) (n [5]int) {
+// writeOutcomes prints how some of the runs ended.
+func writeOutcomes(t io.Writer, name string, e Evidence, which func(Planned) bool) {
+	n := outcomes(e, which)
+	fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\n", name, n[0], n[1], n[2], n[3], n[4])
+}
+
+// outcomes counts runs: all, answered, cancelled, failed, open.
+func outcomes(e Evidence, which func(Planned) bool) (n [5]int) {
 	for run, p := range e.Planned {
-		if p.Shape != shape {
+		if !which(p) {
 			continue
 		}
 		n[0]++

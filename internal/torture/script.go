@@ -37,19 +37,37 @@ var Shapes = []Shape{
 	ShapeSession, ShapeDuplicate, ShapeLong, ShapeRough,
 }
 
-// goalOf is the goal of a run: all that the model needs to know.
-func goalOf(shape Shape, run string, seed uint64) string {
-	return fmt.Sprintf("torture shape=%s run=%s seed=%d", shape, run, seed)
-}
+// Strategy is the one a run is driven by, as tasks name it.
+type Strategy string
 
-var goalPattern = regexp.MustCompile(`torture shape=([a-z]+) run=([A-Za-z0-9_-]+) seed=([0-9]+)`)
+// The strategies.
+const (
+	PlanReact      Strategy = "plan_react"
+	React          Strategy = "react"
+	PlanExecute    Strategy = "plan_execute"
+	PlanActReflect Strategy = "plan_act_reflect"
+)
+
+// Strategies lists all of them.
+var Strategies = []Strategy{PlanReact, React, PlanExecute, PlanActReflect}
+
+// asks reports whether runs of this shape put questions of the model's own, which plan_react alone can do.
+func (s Shape) asks() bool { return s == ShapeQuestion || s == ShapeSilent }
 
 // role is what the model plays for one run.
 type role struct {
-	shape Shape
-	run   string
-	seed  uint64
+	shape    Shape
+	strategy Strategy
+	run      string
+	seed     uint64
 }
+
+// goal is the goal of a run: all that the model needs to know.
+func (r role) goal() string {
+	return fmt.Sprintf("torture shape=%s strategy=%s run=%s seed=%d", r.shape, r.strategy, r.run, r.seed)
+}
+
+var goalPattern = regexp.MustCompile(`torture shape=([a-z]+) strategy=([a-z_]+) run=([A-Za-z0-9_-]+) seed=([0-9]+)`)
 
 // readRole finds the goal in the text; of several, the conversation before it among them, the last counts.
 func readRole(text string) (role, bool) {
@@ -58,14 +76,17 @@ func readRole(text string) (role, bool) {
 		return role{}, false
 	}
 	m := all[len(all)-1]
-	seed, err := strconv.ParseUint(m[3], 10, 64)
-	return role{shape: Shape(m[1]), run: m[2], seed: seed}, err == nil
+	seed, err := strconv.ParseUint(m[4], 10, 64)
+	return role{shape: Shape(m[1]), strategy: Strategy(m[2]), run: m[3], seed: seed}, err == nil
 }
 
 // chance is a number from 0 to 1 that depends on the role and the question only.
-func (r role) chance(question string, turn int) float64 {
-	return chance(r.seed, r.run, question, strconv.Itoa(turn))
+func (r role) chance(question ...string) float64 {
+	return chance(r.seed, append([]string{r.run}, question...)...)
 }
+
+// native reports whether the run has its tools offered in the endpoint's own form.
+func (r role) native() bool { return r.chance("native") < 0.5 }
 
 func chance(seed uint64, parts ...string) float64 {
 	h := fnv.New64a()
@@ -103,7 +124,7 @@ func (r role) script() []act {
 	case ShapePause:
 		return []act{call(toolLookup), think, call(toolPay), think}
 	case ShapeSession:
-		return []act{call(toolStore), {ask: r.chance("asks", 0) < 0.3}}
+		return []act{call(toolStore), {ask: r.chance("asks") < 0.3}}
 	case ShapeLong:
 		acts := make([]act, 30)
 		for i := range acts {
@@ -117,61 +138,33 @@ func (r role) script() []act {
 	return []act{think, think}
 }
 
-// say is the model's message after so many accepted ones of its own.
-func (r role) say(accepted int) string {
-	acts := r.script()
-	steps := make(plan.Plan, len(acts)+1) // the last one is to answer: a step that thinks needs an open one behind it
-	for i := range steps {
-		steps[i] = plan.Step{Step: fmt.Sprintf("step %d", i+1), Status: plan.Pending}
-		if i < accepted-1 || accepted > len(acts) {
-			steps[i].Status, steps[i].Result = plan.Done, plan.Result(fmt.Sprintf("done %d", i+1))
+// calls are the tools of an act, each with an argument of its own.
+func (a act) calls(i int) []plan.Call {
+	calls := make([]plan.Call, len(a.tools))
+	for j, tool := range a.tools {
+		calls[j] = plan.Call{Name: tool, Arguments: item(fmt.Sprintf("item-%d-%d", i+1, j+1))}
+	}
+	return calls
+}
+
+// item is the arguments of any counting tool.
+func item(text string) json.RawMessage {
+	args, err := json.Marshal(map[string]string{"item": text})
+	if err != nil {
+		panic(err) // a map of strings always encodes
+	}
+	return args
+}
+
+// batches are the calls of the acts that have some, in turn.
+func (r role) batches() (all [][]plan.Call) {
+	for i, a := range r.script() {
+		if len(a.tools) > 0 {
+			all = append(all, a.calls(i))
 		}
 	}
-	m := plan.Message{Type: plan.CreatePlan, Thought: "a plan", Plan: steps}
-	switch {
-	case accepted == 0:
-	case accepted > len(acts):
-		m = plan.Message{Type: plan.FinalAnswer, Thought: "it is done", Plan: steps, Answer: "done: " + r.run}
-	default:
-		i := accepted - 1
-		steps[i].Status = plan.InProgress
-		m = r.act(acts[i], i, steps)
-	}
-	return m.Encode()
+	return all
 }
 
-func (r role) act(a act, i int, steps plan.Plan) plan.Message {
-	switch {
-	case a.ask:
-		return plan.Message{Type: plan.AskUser, Thought: "only a person knows", Plan: steps, Question: fmt.Sprintf("What about step %d?", i+1)}
-	case len(a.tools) > 0:
-		m := plan.Message{Type: plan.ToolCall, Thought: "a tool helps", Plan: steps}
-		for j, tool := range a.tools {
-			args, err := json.Marshal(map[string]string{"item": fmt.Sprintf("item-%d-%d", i+1, j+1)})
-			if err != nil {
-				panic(err) // a map of strings always encodes
-			}
-			m.Calls = append(m.Calls, plan.Call{Name: tool, Arguments: args})
-		}
-		return m
-	default:
-		steps[i].Status, steps[i].Result = plan.Done, plan.Result(fmt.Sprintf("done %d", i+1))
-		return plan.Message{Type: plan.ReasoningStep, Thought: "I think", Plan: steps}
-	}
-}
-
-// lies are replies that the engine has to refuse.
-var lies = []string{
-	"I have finished everything.",
-	`{"type":"final_answer","thought":"no plan needed","plan":[],"answer":"42"}`,
-	`{"type":"tool_call","thought":"x","plan":[{"step":"other","status":"in_progress","result":null}],"name":"no_such_tool","arguments":{}}`,
-	`{"type":"update_plan","thought":"cut o`,
-}
-
-// lie is what the model says instead, after a turn that was accepted; empty: nothing.
-func (r role) lie(turn int, afterRejection bool) string {
-	if r.shape != ShapeRough || afterRejection || r.chance("lie", turn) > 0.35 {
-		return ""
-	}
-	return lies[int(r.chance("which lie", turn)*float64(len(lies)))]
-}
+// answer is what every run has to answer.
+func (r role) answer() string { return "done: " + r.run }

@@ -6,7 +6,7 @@
 // Who is who:
 //
 //	ledger.go     what the torturer saw itself: model calls, executions of tools, replies, faults. These are the truth
-//	model.go      the scripted model, over HTTP; script.go says what it says
+//	model.go      the scripted model, over HTTP; script.go is what each run does, say.go how it is said in each strategy
 //	tools.go      the counting tools, over HTTP; toolsfile.go is how the workers know them
 //	load.go       submits tasks, some of them twice; person.go answers questions, cancels, pauses, resumes; ways.go is how
 //	              they get to the workers: by the queue, or by the API
