@@ -122,6 +122,9 @@ func (n names) event(id loop.RunID, road loop.Road) string {
 	return n.prefix + ".event." + id.Tenant + "." + id.Run + "." + string(road)
 }
 
+// allEvents covers the events of all runs.
+func (n names) allEvents() string { return n.prefix + ".event.*.*.*" }
+
 // stream is where the pieces of a run's replies go; nothing stores them.
 func (n names) stream(id loop.RunID) string { return n.prefix + ".stream." + id.Tenant + "." + id.Run }
 
