@@ -143,7 +143,8 @@ func TestAgainstAIMockThatCutsStreams(t *testing.T) {
 		if me := modelError(t, err); !me.Passing || me.Cause != llm.CauseTransport {
 			t.Errorf("%s: %+v, want one that may pass", say, me)
 		}
-		if p.restarts != 2 {
+		// Who disconnects may do so before the first piece has arrived; then there is nothing to begin anew.
+		if p.restarts > 2 || p.restarts < 2 && say == "truncated" {
 			t.Errorf("%s: begun anew %d times, want 2", say, p.restarts)
 		}
 	}
