@@ -76,8 +76,8 @@ func (c *factsCommand) list(p *program, client *bus.Client, request bus.FactsReq
 		p.say("Nothing is known about this user.")
 		return nil
 	}
-	width, _ := p.stdout.Dimensions()
-	for _, line := range terminal.Table([]string{"ID", "KIND", "STATE", "FACT"}, rows, width, p.stdout.Style) {
+	const whole = 0 // a fact that is cut off tells nobody what is known about them
+	for _, line := range terminal.Table([]string{"ID", "KIND", "STATE", "FACT"}, rows, whole, p.stdout.Style) {
 		if err := p.print(line); err != nil {
 			return err
 		}

@@ -158,6 +158,7 @@ func TestSessions(t *testing.T) {
 	want := loop.Session{
 		V: 1, Runs: []string{"r1"},
 		Messages: []loop.SessionMessage{{Role: "user", Text: "hi", Run: "r1", N: 1, Time: time.Unix(1_800_000_000, 0).UTC()}},
+		Summary:  &loop.SessionSummary{Text: "They said hi.", Run: "r1", N: 1, Time: time.Unix(1_800_000_001, 0).UTC()},
 	}
 	must(t, b.SaveSession(ctx, "acme", "chat-9", want, 0))
 	wantErr(t, b.SaveSession(ctx, "acme", "chat-9", want, 0), loop.ErrConflict)
@@ -169,11 +170,13 @@ func TestSessions(t *testing.T) {
 	must(t, b.SaveSession(ctx, "acme", "chat-9", want, rev))
 	wantErr(t, b.SaveSession(ctx, "acme", "chat-9", want, rev), loop.ErrConflict)
 
-	publish(t, nc, &nats.Msg{Subject: "$KV.AGENT_SESSIONS.acme.chat-9", Data: []byte(`{"stream":"X","seq":1}`)})
-	got, rev, err = b.LoadSession(ctx, "acme", "chat-9")
-	must(t, err)
-	if diff := cmp.Diff(loop.Session{V: 1}, got); diff != "" {
-		t.Errorf("overwritten by a stranger (-want +got):\n%s", diff)
+	for _, stray := range []string{`{"stream":"X","seq":1}`, `{"v":1,"summary":{"text":"x","run":"a.b"}}`} {
+		publish(t, nc, &nats.Msg{Subject: "$KV.AGENT_SESSIONS.acme.chat-9", Data: []byte(stray)})
+		got, rev, err = b.LoadSession(ctx, "acme", "chat-9")
+		must(t, err)
+		if diff := cmp.Diff(loop.Session{V: 1}, got); diff != "" {
+			t.Errorf("overwritten by a stranger (-want +got):\n%s", diff)
+		}
 	}
 	must(t, b.SaveSession(ctx, "acme", "chat-9", want, rev))
 	publish(t, nc, &nats.Msg{Subject: "$KV.AGENT_SESSIONS.acme.new", Data: []byte(`{"v":2}`)})
