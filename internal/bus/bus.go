@@ -82,6 +82,7 @@ type Bus struct {
 	blobLog    jetstream.Stream // the stream under blobs
 	replicated bool             // a follower may answer reads late
 
+	link     link
 	outcomes outcomes
 	trouble  trouble
 	mender   mender
@@ -137,6 +138,7 @@ func (b *Bus) Close() {
 	b.close.Do(func() {
 		b.outcomes.stop()
 		b.mender.stop()
+		b.link.stop(b.nc)
 	})
 }
 

@@ -257,6 +257,52 @@ func TestFetchWithoutServer(t *testing.T) {
 	}
 }
 
+// A pull that is waiting when the server goes away ends without an error, and the next one waits for the connection and asks
+// as soon as it is back: nobody has to find out by the server's silence.
+func TestFetchGoesOnWithTheConnection(t *testing.T) {
+	dir, port := t.TempDir(), freePort(t)
+	start := func() *bus.Embedded {
+		s, err := bus.StartEmbedded(bus.EmbeddedOptions{Dir: dir, Port: port, Sync: "1m"})
+		must(t, err)
+		t.Cleanup(s.Shutdown)
+		return s
+	}
+	server := start()
+	nc, err := bus.Connect(bustest.Context(t), bus.ConnectOptions{URL: server.URL()})
+	must(t, err)
+	t.Cleanup(nc.Close)
+	b := bustest.Open(t, nc, bus.Options{})
+	ctx := bustest.Context(t)
+	must(t, b.Wake(ctx, run1, "", loop.Wake{}))
+	taken := make(chan loop.Delivery, 8)
+	ended := make(chan error, 1)
+	fetch := func() { ended <- b.Wakes().Fetch(ctx, 2, func(d loop.Delivery) { taken <- d }) }
+	go fetch()
+	d := <-taken
+	must(t, d.Settler.Ack(ctx))
+	must(t, nc.Flush())
+	server.Shutdown()
+	must(t, <-ended)
+	go fetch()
+	start()
+	for err := b.Wake(ctx, run1, "", loop.Wake{}); err != nil; err = b.Wake(ctx, run1, "", loop.Wake{}) {
+		must(t, ctx.Err())
+	}
+	for len(taken) == 0 {
+		select {
+		case err := <-ended: // the server takes its time, or a pull's time is up
+			if err != nil && ctx.Err() == nil {
+				t.Logf("while the server is away: %v", err)
+			}
+			go fetch()
+		case d := <-taken:
+			must(t, d.Settler.Ack(ctx))
+			must(t, <-ended)
+			return
+		}
+	}
+}
+
 func TestWakeKeys(t *testing.T) {
 	b := bustest.Start(t)
 	ctx := bustest.Context(t)

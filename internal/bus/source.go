@@ -16,10 +16,14 @@ import (
 )
 
 const (
-	// After a hard restart of the server pulls with a long expiry hang; short ones with a short heartbeat do not.
-	pullExpiry    = 5 * time.Second
-	pullHeartbeat = time.Second
-	pullSubject   = "$JS.API.CONSUMER.MSG.NEXT."
+	// After a hard restart of the server pulls with a long expiry hang; short ones with a short heartbeat do not. A worker that
+	// is stopped, or whose connection carries nothing any more, is given messages for as long as its last pull lasts, and
+	// each of them then waits for its lease to pass.
+	pullExpiry    = 2 * time.Second
+	pullHeartbeat = 500 * time.Millisecond
+	// pullSilence is how long a pull waits for a sign of life.
+	pullSilence = 4 * pullHeartbeat
+	pullSubject = "$JS.API.CONSUMER.MSG.NEXT."
 	// drainTimeout bounds the wait for messages that are on their way when a pull is given up.
 	drainTimeout = time.Second
 )
@@ -56,13 +60,21 @@ func (s *Source) Fetch(ctx context.Context, n int, take func(loop.Delivery)) err
 		return nil
 	}
 	nc := s.bus.nc
+	s.bus.link.follow(nc)
+	down, err := s.bus.link.await(ctx, pullExpiry)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("fetch from %s: %w", s.consumer, err)
+	}
 	inbox := nc.NewInbox()
 	arrived := make(chan *nats.Msg, n+64) // room for heartbeats and the final word
 	sub, err := nc.ChanSubscribe(inbox, arrived)
 	if err != nil {
 		return fmt.Errorf("fetch from %s: %w", s.consumer, err)
 	}
-	p := pull{source: s, sub: sub, arrived: arrived}
+	p := pull{source: s, sub: sub, arrived: arrived, down: down}
 	if err := p.request(inbox, n); err != nil {
 		_ = sub.Unsubscribe()
 		return fmt.Errorf("fetch from %s: %w", s.consumer, s.bus.explain(err))
@@ -96,6 +108,7 @@ type pull struct {
 	source  *Source
 	sub     *nats.Subscription
 	arrived chan *nats.Msg
+	down    <-chan struct{} // closed when the connection is lost, and the pull with it
 	heard   hearing
 }
 
@@ -133,7 +146,7 @@ func (p *pull) request(inbox string, n int) error {
 
 // receive hands out up to n messages. open reports whether the server may still send some.
 func (p *pull) receive(ctx context.Context, n int, take func(loop.Delivery)) (open bool, err error) {
-	silence := time.NewTimer(2 * pullHeartbeat)
+	silence := time.NewTimer(pullSilence)
 	defer silence.Stop()
 	p.heard.last = time.Now()
 	for n > 0 {
@@ -143,20 +156,46 @@ func (p *pull) receive(ctx context.Context, n int, take func(loop.Delivery)) (op
 		case <-silence.C:
 			return true, errSilent
 		case msg := <-p.arrived:
-			silence.Reset(2 * pullHeartbeat)
-			since := p.heard.next()
-			if d, ok := p.source.delivery(msg); ok {
-				d.Since = since
-				take(d)
-				n--
-				continue
-			}
-			if ended, err := status(msg); ended {
+			silence.Reset(pullSilence)
+			taken, ended, err := p.read(msg, take)
+			if ended {
 				return false, err
 			}
+			if taken {
+				n--
+			}
+		case <-p.down:
+			p.takeArrived(n, take)
+			return false, nil
 		}
 	}
 	return false, nil
+}
+
+// read takes a message of the queue, or understands a word of the server. ended reports whether nothing more will come.
+func (p *pull) read(msg *nats.Msg, take func(loop.Delivery)) (taken, ended bool, err error) {
+	since := p.heard.next()
+	if d, ok := p.source.delivery(msg); ok {
+		d.Since = since
+		take(d)
+		return true, false, nil
+	}
+	ended, err = status(msg)
+	return false, ended, err
+}
+
+// takeArrived hands out what had arrived when the connection was lost: nobody else gets it before its lease has passed.
+func (p *pull) takeArrived(n int, take func(loop.Delivery)) {
+	for n > 0 {
+		select {
+		case msg := <-p.arrived:
+			if taken, _, _ := p.read(msg, take); taken {
+				n--
+			}
+		default:
+			return
+		}
+	}
 }
 
 // giveBack ends the subscription, so that the server forgets the pull, and hands back what was on its way.
@@ -209,7 +248,8 @@ func status(msg *nats.Msg) (ended bool, err error) {
 		return true, errNobody
 	case strings.Contains(strings.ToLower(text), "consumer deleted"):
 		return true, ErrNoConsumer
-	case code == "409" && strings.Contains(strings.ToLower(text), "leadership change"):
+	case code == "409" && (strings.Contains(strings.ToLower(text), "leadership change") ||
+		strings.Contains(strings.ToLower(text), "server shutdown")):
 		return true, nil
 	default:
 		return true, fmt.Errorf("the server ended the pull: %s %s", code, text)

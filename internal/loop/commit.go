@@ -41,7 +41,7 @@ func (dr *drive) commitEvent(build func(*State) Data) (Event, error) {
 			if failures%10 == 0 {
 				dr.log.Warn("an event could not be stored; the journal is read before another try", "event", e.Type(), "error", err)
 			}
-			pause(dr.ctx, failures)
+			pause(dr.ctx, failures, dr.w.longestPause())
 		}
 		// After any error the picture of the run is a guess: whether the event is stored is for the journal to say.
 		before := dr.tail
@@ -50,7 +50,7 @@ func (dr *drive) commitEvent(build func(*State) Data) (Event, error) {
 			return stored, reloadErr
 		}
 		if dr.tail == before && errors.Is(err, ErrConflict) {
-			pause(dr.ctx, failures) // with something that can't be seen yet
+			pause(dr.ctx, failures, dr.w.longestPause()) // with something that can't be seen yet
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (w *Worker) armSweep(ctx context.Context) {
 			return
 		}
 		w.Log.Warn("the sweep could not be scheduled; trying again", "error", err)
-		pause(ctx, failures+4)
+		pause(ctx, failures+4, w.longestPause())
 	}
 }
 

@@ -91,7 +91,7 @@ func (w *Worker) pull(ctx context.Context, source Source, slots int, handle func
 		}
 		failures++
 		w.Log.Warn("can't fetch work; trying again", "error", err, "failures", failures)
-		pause(ctx, failures)
+		pause(ctx, failures, w.longestPause())
 	}
 }
 
@@ -111,11 +111,15 @@ func reserve(ctx context.Context, free <-chan struct{}) int {
 	}
 }
 
-// pause sleeps for 50 ms, doubling with every failure up to 5 s, with jitter, or until ctx ends.
-func pause(ctx context.Context, failures int) {
-	d := min(50*time.Millisecond<<min(failures, 10), 5*time.Second)
+// pause sleeps for 50 ms, doubling with every failure up to the longest, with jitter, or until ctx ends.
+func pause(ctx context.Context, failures int, longest time.Duration) {
+	d := min(50*time.Millisecond<<min(failures, 10), longest)
 	sleep(ctx, d/2+rand.N(d/2))
 }
+
+// longestPause is how long work may lie still before it is tried again what failed: so much shorter than a lease that an
+// outage costs little more than it lasts.
+func (w *Worker) longestPause() time.Duration { return min(w.Lease/4, 5*time.Second) }
 
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
@@ -143,7 +147,7 @@ func (w *Worker) persist(ctx context.Context, what string, f func() error) error
 		if failures%10 == 0 {
 			w.Log.Warn("the store does not take or give what it must; trying again", "what", what, "error", err)
 		}
-		pause(ctx, failures)
+		pause(ctx, failures, w.longestPause())
 	}
 }
 
