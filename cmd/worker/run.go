@@ -28,6 +28,9 @@ import (
 // time for a few ten megabytes. GOGC in the environment overrules it.
 const gcPercent = 400
 
+// leastWindow is the smallest --window with which a run can get anywhere.
+const leastWindow = 2000
+
 // Exit statuses.
 const (
 	exitOK    = 0
@@ -70,6 +73,9 @@ type flags struct {
 	Model         string   `env:"RATCHET_MODEL" default:"gpt-4o-mini" help:"Model for tasks that name none; demo is the built-in offline model, with sample tools."`
 	FallbackModel []string `help:"Models to try in this order when a model fails for good."`
 	NoLLMHeaders  bool     `name:"no-llm-headers" help:"Do not send the headers X-Ratchet-Run and X-Ratchet-Purpose to the model."`
+
+	Window       int    `default:"24000" help:"Tokens that a prompt may have before the oldest of it is compacted."`
+	SummaryModel string `help:"Model that sums up what a prompt has no room for; none: a list of the calls stands for it." placeholder:"MODEL"`
 
 	Stream bool `help:"Publish the model's replies piece by piece, as they come."`
 
@@ -190,7 +196,7 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 		Model: llm.Config{
 			BaseURL: baseURL, APIKey: apiKey, Model: f.Model, Fallback: f.FallbackModel, NoHeaders: f.NoLLMHeaders,
 		},
-		Stream: f.Stream, Demo: f.Model == "demo", Files: f.Data, Tools: f.Tools, Getenv: os.Getenv, HTTP: f.HTTP, Log: log,
+		Window: f.Window, SummaryModel: f.SummaryModel, Stream: f.Stream, Demo: f.Model == "demo", Files: f.Data, Tools: f.Tools, Getenv: os.Getenv, HTTP: f.HTTP, Log: log,
 	}
 	o.Memory = node.MemoryOptions{
 		Off: !f.Learn, Summaries: f.SummarizeSessions, Weaviate: f.Weaviate, WeaviateKey: os.Getenv("WEAVIATE_API_KEY"), Vectorizer: f.WeaviateVectorizer,
@@ -204,6 +210,9 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 	if !o.Demo && apiKey == "" && baseURL == "" {
 		return o, errors.New("no model: set OPENAI_API_KEY (and OPENAI_BASE_URL for an endpoint other than OpenAI's), or use " +
 			"--model demo for the built-in offline model")
+	}
+	if f.Window < leastWindow {
+		return o, fmt.Errorf("--window %d: at least %d tokens are needed for the rules, the tools and the goal", f.Window, leastWindow)
 	}
 	if f.Concurrency < 1 {
 		return o, fmt.Errorf("--concurrency %d: at least one run must be driven at once", f.Concurrency)

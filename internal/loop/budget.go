@@ -13,6 +13,9 @@ func (dr *drive) estimate(r ModelRequest) int { return int(float64(rawEstimate(r
 
 func rawEstimate(r ModelRequest) int {
 	size := promptBytes(r.Messages)
+	if r.Schema != nil {
+		size += len(r.Schema.Schema)
+	}
 	for _, t := range r.Tools {
 		size += len(t.Description) + len(t.Schema)
 	}
@@ -39,7 +42,7 @@ func (dr *drive) measure(r ModelRequest, u Usage) {
 func (dr *drive) prepare(d AskModel, r ModelRequest) (ready bool, err error) {
 	size := dr.estimate(r)
 	if d.Purpose == PurposeStep && size > dr.w.Window {
-		if made, err := dr.makeRoom(d, r, int(float64(dr.w.Window*bytesPerToken)/dr.scale())); made || err != nil {
+		if made, err := dr.makeRoom(d, r, dr.room()); made || err != nil {
 			return false, err
 		}
 	}
@@ -60,12 +63,20 @@ func (dr *drive) prepare(d AskModel, r ModelRequest) (ready bool, err error) {
 	})
 }
 
-// makeRoom compacts the conversation so that the prompt fits into so many bytes. made is false where it can't be made much
-// shorter.
+// room is how many bytes a prompt may have.
+func (dr *drive) room() int { return int(float64(dr.w.Window*bytesPerToken) / dr.scale()) }
+
+// makeRoom compacts the conversation so that the prompt fits into so many bytes, or asks for what that takes. made is false
+// where it can't be made much shorter.
 func (dr *drive) makeRoom(d AskModel, r ModelRequest, window int) (made bool, err error) {
 	rest := rawEstimate(r)*bytesPerToken - promptBytes(dr.state.Transcript)
-	if _, can := dr.state.compact(rest, window); !can {
+	sum, can := dr.state.compact(rest, window)
+	if !can {
 		return false, nil
+	}
+	if sum.Whole && dr.w.SummaryModel != "" && dr.affordsSummary(sum.Upto, window) {
+		dr.summarize(d, sum, window)
+		return true, nil
 	}
 	return true, dr.commit(func(s *State) Data {
 		if !owes(s, d) {

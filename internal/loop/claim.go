@@ -196,9 +196,11 @@ func (dr *drive) countAttempt(rested bool) error {
 func (dr *drive) countLost() {
 	for _, duty := range dr.state.Owed() {
 		if ask, model := duty.(AskModel); model {
-			for _, m := range dr.request(ask).Messages {
-				dr.lost += len(m.Content) / 4
+			lost := rawEstimate(dr.request(ask))
+			if dr.w.SummaryModel != "" && lost > dr.w.Window {
+				lost += digestBytes / bytesPerToken // it may have been a summary, whose prompt is shorter
 			}
+			dr.lost += lost
 		}
 	}
 }

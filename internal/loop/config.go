@@ -38,6 +38,8 @@ type Config struct {
 	Summaries   bool          // keep a summary of what was said in a session before those messages
 	Facts       int           // facts that a run is shown; 3
 	Window      int           // tokens that a prompt may have before the oldest of it is compacted; 24000
+	// SummaryModel sums up turns that are left out of a prompt; empty: their calls are listed.
+	SummaryModel string
 
 	// Stream is called with each piece of a reply as it comes, by one goroutine at a time for each run; nil: replies are not
 	// streamed. An empty piece says that the reply of that turn begins anew. It must not block.

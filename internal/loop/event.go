@@ -215,11 +215,14 @@ type (
 		Status Status `json:"status,omitempty"`
 	}
 	// Summary makes later prompts shorter: of the conversation up to event Upto the results of tools are shown in one line
-	// each or, where Whole is set, Text stands for all of it but what the person said.
+	// each; or, where Each is set, with so many bytes each; or, where Whole is set, Text stands for all of it but what the
+	// person said. A text that a model wrote says which.
 	Summary struct {
 		Upto  uint64 `json:"upto"`
 		Text  string `json:"text"`
 		Whole bool   `json:"whole,omitempty"`
+		Each  int    `json:"each,omitempty"`
+		Made
 	}
 
 	// Answer ends a run well.

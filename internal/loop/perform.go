@@ -84,10 +84,11 @@ func (dr *drive) abortObsolete() {
 	}
 	due := dr.state.due()
 	for key := range dr.flights.active {
-		if !strings.HasPrefix(key, "model/") && !strings.HasPrefix(key, "reconcile/") {
+		needed := strings.TrimPrefix(key, summaryKey)
+		if !strings.HasPrefix(needed, "model/") && !strings.HasPrefix(needed, "reconcile/") {
 			continue
 		}
-		if !slices.ContainsFunc(due, func(d Duty) bool { return d.Key() == key }) {
+		if !slices.ContainsFunc(due, func(d Duty) bool { return d.Key() == needed }) {
 			dr.flights.abort(key)
 		}
 	}
@@ -190,10 +191,16 @@ func (dr *drive) equip() {
 }
 
 func (dr *drive) askModel(d AskModel) error {
-	if dr.flights.has(d.Key()) || dr.stopping() {
+	if dr.flights.has(d.Key()) || dr.flights.has(summaryKey+d.Key()) || dr.stopping() {
 		return nil
 	}
 	request := dr.request(d)
+	switch {
+	case d.postMortem(): // its end matters most
+		request.Messages = leaveOut(request.Messages, dr.room())
+	case d.Purpose != PurposeStep:
+		request.Messages = squeeze(request.Messages, dr.room())
+	}
 	if ready, err := dr.prepare(d, request); !ready || err != nil {
 		return err
 	}

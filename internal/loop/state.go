@@ -57,6 +57,7 @@ type State struct {
 	round roundState // of plan_act_reflect
 
 	entries   []entry  // the conversation that Transcript joins
+	summaries int      // how often it was made shorter
 	lastCall  ToolCall // the call that was observed last
 	lastUsage Usage    // of the last model call
 

@@ -97,8 +97,9 @@ func modelMade(d Data) (m Made, ok bool) {
 		return d.Made, true
 	case Reflection:
 		return d.Made, true
-	case Accepted, Facts, Started, Observation, Question, Reply, Note, Control, Timeout, Wait, Child, Summary, Answer, Failed,
-		Cancelled:
+	case Summary:
+		return d.Made, d.Usage != nil
+	case Accepted, Facts, Started, Observation, Question, Reply, Note, Control, Timeout, Wait, Child, Answer, Failed, Cancelled:
 	}
 	return Made{}, false
 }
@@ -168,6 +169,7 @@ func (s *State) apply(e Event) {
 	case Wait:
 		s.waits(e.N, d)
 	case Summary:
+		s.paid(d.Made)
 		s.summarized(d)
 	case Child:
 	case Answer:
@@ -199,9 +201,17 @@ func (s *State) made(m Made) {
 func (s *State) spent(m Made) {
 	s.Turns++
 	s.Wait, s.ModelTries = nil, 0
+	s.paid(m)
+	if m.Usage != nil {
+		s.lastUsage = *m.Usage
+	}
+}
+
+// paid counts what a model call has cost, also one that is no turn.
+func (s *State) paid(m Made) {
 	s.Lost += m.Lost
 	if m.Usage != nil {
-		s.Usage, s.lastUsage = s.Usage.Add(*m.Usage), *m.Usage
+		s.Usage = s.Usage.Add(*m.Usage)
 	}
 }
 

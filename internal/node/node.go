@@ -43,6 +43,9 @@ type Options struct {
 	Keep        time.Duration // 168h
 
 	Model  llm.Config
+	Window int // tokens that a prompt may have; 24000
+	// SummaryModel sums up turns that a prompt has no room for; empty: their calls are listed.
+	SummaryModel string
 	Stream bool   // publish the model's replies piece by piece, as they come
 	Demo   bool   // use the built-in offline model, and offer the sample tools
 	Files  string // directory that sample tools write to; "data"
@@ -149,7 +152,7 @@ func (n *Node) startWorker(ctx context.Context) error {
 		Model: model, Tools: registry, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
 		Summaries:   n.opts.Memory.Summaries,
 		Concurrency: n.opts.Concurrency, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,
-		Stream: stream,
+		Stream: stream, Window: n.opts.Window, SummaryModel: n.opts.SummaryModel,
 	})
 	if err != nil {
 		return err
