@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	// The full-text library starts its workers when it is loaded, and never stops them.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+	goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
 }
 
 // patience bounds every wait: long, so that a slow machine fails no test.

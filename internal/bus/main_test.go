@@ -15,7 +15,7 @@ import (
 	"ratchet/internal/loop"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, bustest.KnownLeaks()...) }
 
 var run1 = loop.RunID{Tenant: "acme", Run: "r1"}
 

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ratchet/internal/bus"
+	"ratchet/internal/bus/bustest"
 	"ratchet/internal/loop"
 	"ratchet/internal/node"
 	"ratchet/internal/plan"
@@ -25,7 +26,7 @@ var update = flag.Bool("update", false, "record the transcripts anew")
 
 func TestMain(m *testing.M) {
 	// The full-text library starts its workers when it is loaded, and never stops them.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+	goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
 }
 
 // start runs a whole node with the demo model until the end of the test.

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ratchet/internal/bus"
+	"ratchet/internal/bus/bustest"
 	"ratchet/internal/llm"
 	"ratchet/internal/node"
 )
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 			break
 		}
 		// The full-text library starts its workers when it is loaded, and never stops them.
-		goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+		goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
 		return
 	case "server":
 		err = beServer()

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"ratchet/internal/bus/bustest"
 	"ratchet/internal/torture"
 )
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(torture.ExitStatus(err))
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker")) // bleve starts its own for good
+	goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
 }
 
 // TestTorture is the command in short: the same processes and faults for a few seconds. Repeats of what may be repeated are
