@@ -46,12 +46,12 @@ type Options struct {
 	Window int // tokens that a prompt may have; 24000
 	// SummaryModel sums up turns that a prompt has no room for; empty: their calls are listed.
 	SummaryModel string
-	Stream bool   // publish the model's replies piece by piece, as they come
-	Demo   bool   // use the built-in offline model, and offer the sample tools
-	Files  string // directory that sample tools write to; "data"
-	Memory MemoryOptions
-	Tools  string              // tools file; empty: the built-ins, and with Demo the sample tools
-	Getenv func(string) string // for ${NAME} in the tools file; nil: nothing is set
+	Stream       bool   // publish the model's replies piece by piece, as they come
+	Demo         bool   // use the built-in offline model, and offer the sample tools
+	Files        string // directory that sample tools write to; "data"
+	Memory       MemoryOptions
+	Tools        string              // tools file; empty: the built-ins, and with Demo the sample tools
+	Getenv       func(string) string // for ${NAME} in the tools file; nil: nothing is set
 
 	HTTP string // address of /healthz and /readyz; empty: none
 
