@@ -30,7 +30,7 @@ type commandLine struct {
 	Cancel  cancelCommand  `cmd:"" help:"End a run, also one that has not begun."`
 	Pause   pauseCommand   `cmd:"" help:"Stop a run after the step in hand, until it is resumed."`
 	Resume  resumeCommand  `cmd:"" help:"Let a paused run go on."`
-	Show    showCommand    `cmd:"" help:"Show a run: its plan, open question, answer."`
+	Show    showCommand    `cmd:"" help:"Show a run: its plan, open question, answer. With --prompt what the model was sent."`
 	List    listCommand    `cmd:"" help:"List runs, the last changed at the end."`
 	Events  eventsCommand  `cmd:"" help:"Print the events of a run."`
 	Facts   factsCommand   `cmd:"" help:"List, add or forget what is known about a user (--user) for the long term."`
@@ -109,7 +109,10 @@ type resumeCommand struct {
 
 type showCommand struct {
 	ID   string `arg:"" name:"run" help:"Id of the run."`
-	JSON bool   `name:"json" help:"Print the state as one line of JSON."`
+	Turn int    `arg:"" optional:"" help:"With --prompt: the turn of the model, from 1 (the last)."`
+
+	Prompt bool `help:"Show what the model was sent at a turn, made again from the journal, instead of the state."`
+	JSON   bool `name:"json" help:"Print the state, or the prompt, as one line of JSON."`
 }
 
 type listCommand struct {

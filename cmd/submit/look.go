@@ -16,6 +16,12 @@ import (
 
 // Run shows one run.
 func (c *showCommand) Run(p *program) error {
+	switch {
+	case c.Prompt:
+		return c.prompt(p)
+	case c.Turn != 0:
+		return usage("A turn goes with --prompt: submit show %s --prompt %d", c.ID, c.Turn)
+	}
 	return p.with(func(client *bus.Client) error {
 		head, err := client.Get(p.ctx, c.ID)
 		if err != nil {
@@ -30,6 +36,28 @@ func (c *showCommand) Run(p *program) error {
 		}
 		width, _ := p.stdout.Dimensions()
 		for _, line := range terminal.Page(head, ways, time.Now(), width, p.stdout.Style) {
+			if err := p.print(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// prompt shows what the model was sent at a turn.
+func (c *showCommand) prompt(p *program) error {
+	if c.Turn < 0 {
+		return usage("Turns are counted from 1.")
+	}
+	return p.with(func(client *bus.Client) error {
+		view, err := client.Prompt(p.ctx, bus.PromptRequest{Run: c.ID, Turn: c.Turn})
+		if err != nil {
+			return p.explain(err)
+		}
+		if c.JSON {
+			return p.printJSON(view)
+		}
+		for _, line := range terminal.Prompt(view, p.stdout.Style) {
 			if err := p.print(line); err != nil {
 				return err
 			}

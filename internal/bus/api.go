@@ -32,10 +32,11 @@ var errStopping = errors.New("the worker is stopping; ask again")
 // an [*APIError] is sent as it is, [loop.ErrNotFound] as 404, [ErrNoOutcome] as 504, any other is logged and sent as 500.
 type Handler func(ctx context.Context, tenant string, body []byte) (any, error)
 
-// API has a handler for each operation. All but Facts are needed; [Bus.Queries] has those that only read.
+// API has a handler for each operation. All but Facts and Prompt are needed; [Bus.Queries] has those that only read.
 type API struct {
 	Submit, Reply, Control, Get, List, Events Handler
 	Facts                                     Handler // of a user, in long-term memory; nil: there is none
+	Prompt                                    Handler // of a turn of a run; nil: it can't be asked for
 }
 
 // APIError is an error that whoever asked is told.
@@ -95,6 +96,11 @@ type (
 		Strategy string      `json:"strategy"`
 		Goal     string      `json:"goal"`
 		Updated  time.Time   `json:"updated"`
+	}
+	// PromptRequest asks for the messages that a model was sent.
+	PromptRequest struct {
+		Run  string `json:"run"`
+		Turn int    `json:"turn,omitempty"` // the last
 	}
 	// FactsRequest asks for the facts of a user, adds one, or removes one or all of them.
 	FactsRequest struct {
@@ -165,8 +171,10 @@ func (b *Bus) Serve(api API) (*Service, error) {
 		"submit": api.Submit, "reply": api.Reply, "control": api.Control,
 		"get": api.Get, "list": api.List, "events": api.Events,
 	}
-	if api.Facts != nil {
-		ops["facts"] = api.Facts
+	for op, handler := range map[string]Handler{"facts": api.Facts, "prompt": api.Prompt} {
+		if handler != nil {
+			ops[op] = handler
+		}
 	}
 	for op, handler := range ops {
 		err := service.AddEndpoint(op, s.endpoint(handler), micro.WithEndpointSubject(b.names.api(op, "*")))

@@ -23,15 +23,16 @@ import (
 )
 
 var (
-	_ loop.Journal   = (*Bus)(nil)
-	_ loop.Heads     = (*Bus)(nil)
-	_ loop.Wakes     = (*Bus)(nil)
-	_ loop.Sessions  = (*Bus)(nil)
-	_ loop.Blobs     = (*Bus)(nil)
-	_ loop.Graveyard = (*Bus)(nil)
-	_ loop.Outcomes  = (*Bus)(nil)
-	_ loop.Source    = (*Source)(nil)
-	_ loop.Settler   = (*settler)(nil)
+	_ loop.Journal    = (*Bus)(nil)
+	_ loop.Heads      = (*Bus)(nil)
+	_ loop.Wakes      = (*Bus)(nil)
+	_ loop.Sessions   = (*Bus)(nil)
+	_ loop.Blobs      = (*Bus)(nil)
+	_ loop.Catalogues = (*Bus)(nil)
+	_ loop.Graveyard  = (*Bus)(nil)
+	_ loop.Outcomes   = (*Bus)(nil)
+	_ loop.Source     = (*Source)(nil)
+	_ loop.Settler    = (*settler)(nil)
 )
 
 // requestTimeout bounds a request to the server where the caller's context has no deadline.
@@ -78,6 +79,7 @@ type Bus struct {
 	heads      jetstream.KeyValue
 	headLog    jetstream.Stream // the stream under heads
 	sessions   jetstream.KeyValue
+	catalogues jetstream.KeyValue
 	blobs      jetstream.ObjectStore
 	blobLog    jetstream.Stream // the stream under blobs
 	replicated bool             // a follower may answer reads late
@@ -160,7 +162,9 @@ func (b *Bus) lookUp(ctx context.Context) (err error) {
 			return fmt.Errorf("look up stream %s: %w", s.name, b.explain(err))
 		}
 	}
-	for name, handle := range map[string]*jetstream.KeyValue{b.names.heads: &b.heads, b.names.sessions: &b.sessions} {
+	for name, handle := range map[string]*jetstream.KeyValue{
+		b.names.heads: &b.heads, b.names.sessions: &b.sessions, b.names.catalogues: &b.catalogues,
+	} {
 		bucket, err := b.js.KeyValue(ctx, name)
 		if err != nil {
 			return fmt.Errorf("look up bucket %s: %w", name, b.explain(err))

@@ -82,6 +82,12 @@ func (c *Client) Events(ctx context.Context, r EventsRequest) (e EventsAnswer, e
 	return e, c.ask(ctx, "events", r, &e)
 }
 
+// Prompt returns the messages that a model was sent at a turn of a run. Where there is no such run it is an [*APIError] with
+// code 404, where there is no such turn one with code 400.
+func (c *Client) Prompt(ctx context.Context, r PromptRequest) (v loop.PromptView, err error) {
+	return v, c.ask(ctx, "prompt", r, &v)
+}
+
 // Facts lists, adds or removes long-term facts of a user.
 func (c *Client) Facts(ctx context.Context, r FactsRequest) (a FactsAnswer, err error) {
 	return a, c.ask(ctx, "facts", r, &a)

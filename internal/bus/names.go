@@ -65,7 +65,7 @@ type names struct {
 
 	tasks, wake, events, dead string // streams
 	heads, sessions, blobs    string // buckets
-	pace                      string // the same
+	pace, catalogues          string // the same
 }
 
 func newNames(prefix string) (names, error) {
@@ -77,6 +77,7 @@ func newNames(prefix string) (names, error) {
 		prefix: prefix,
 		tasks:  upper + "_TASKS", wake: upper + "_WAKE", events: upper + "_EVENTS", dead: upper + "_DEAD",
 		heads: upper + "_RUNS", sessions: upper + "_SESSIONS", blobs: upper + "_BLOBS", pace: upper + "_PACE",
+		catalogues: upper + "_TOOLS",
 	}, nil
 }
 

@@ -120,6 +120,7 @@ func (b *Bus) streams() []layout {
 		},
 		b.bucket(n.heads, "states of runs", 0),
 		b.bucket(n.sessions, "conversations", 0),
+		b.bucket(n.catalogues, "what tools say of themselves", 0),
 		b.bucket(n.pace, "when endpoints take requests again", paceTTL),
 		{
 			StreamConfig: jetstream.StreamConfig{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -223,5 +224,23 @@ func TestBlobs(t *testing.T) {
 	got, err = b.GetBlob(ctx, "acme/r1/c1")
 	if err != nil || string(got) != "a new run" {
 		t.Errorf("blob of the new run is %q, %v", got, err)
+	}
+}
+
+// TestCatalogues stores what tools say. What is there stays, whatever somebody stores under its name.
+func TestCatalogues(t *testing.T) {
+	b := bustest.Open(t, bustest.Connect(t, bustest.Server(t)), bus.Options{})
+	ctx := bustest.Context(t)
+	digest := strings.Repeat("0a", 32)
+	must(t, b.PutCatalogue(ctx, digest, []byte("tools")))
+	must(t, b.PutCatalogue(ctx, digest, []byte("other tools")))
+	got, err := b.GetCatalogue(ctx, digest)
+	if err != nil || string(got) != "tools" {
+		t.Errorf("the catalogue is %q, %v", got, err)
+	}
+	for _, unknown := range []string{strings.Repeat("0b", 32), "", "*", ">", digest + ".x"} {
+		if _, err := b.GetCatalogue(ctx, unknown); !errors.Is(err, loop.ErrNotFound) {
+			t.Errorf("catalogue %q: %v", unknown, err)
+		}
 	}
 }

@@ -168,7 +168,7 @@ func startBench(b *testing.B, bu *bus.Bus, model loop.Model, extra ...tools.Tool
 		b.Fatal(err)
 	}
 	w, err := loop.NewWorker(loop.Config{
-		Name: "bench", Journal: bu, Heads: bu, Wakes: bu, Sessions: bu, Blobs: bu, Graveyard: bu, Outcomes: bu, Orders: bu,
+		Name: "bench", Journal: bu, Heads: bu, Wakes: bu, Sessions: bu, Blobs: bu, Catalogues: bu, Graveyard: bu, Outcomes: bu, Orders: bu,
 		Inbox: bu.Inbox(), WakeQueue: bu.Wakes(), Model: model, Tools: registry, Concurrency: inFlight,
 		Log: slog.New(slog.DiscardHandler),
 	})

@@ -154,7 +154,9 @@ func (dr *drive) awaitOutcome(d AwaitOutcome) error {
 		return nil // this drive has it in hand
 	}
 	patience := dr.w.Lease
-	dr.equip()
+	if err := dr.equip(); err != nil {
+		return err
+	}
 	if spec, known := dr.tools.Spec(d.Tool); known {
 		patience += spec.Timeout
 	}

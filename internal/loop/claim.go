@@ -188,21 +188,30 @@ func (dr *drive) countAttempt(rested bool) error {
 			Message: fmt.Sprintf("The run was taken over %d times without getting past event %d.", dr.head.Claim.Attempts, dr.state.N),
 		})
 	}
-	dr.countLost()
-	return nil
+	return dr.countLost()
 }
 
 // countLost adds the estimated cost of model calls that the worker before us may have paid for and never recorded.
-func (dr *drive) countLost() {
-	for _, duty := range dr.state.Owed() {
-		if ask, model := duty.(AskModel); model {
-			lost := rawEstimate(dr.request(ask))
-			if dr.w.SummaryModel != "" && lost > dr.w.Window {
-				lost += digestBytes / bytesPerToken // it may have been a summary, whose prompt is shorter
-			}
-			dr.lost += lost
-		}
+func (dr *drive) countLost() error {
+	if dr.state.drivable() != nil {
+		return nil // it is left to a newer worker
 	}
+	for _, duty := range dr.state.Owed() {
+		ask, model := duty.(AskModel)
+		if !model {
+			continue
+		}
+		r, err := dr.request(ask)
+		if err != nil {
+			return err
+		}
+		lost := rawEstimate(r)
+		if dr.w.SummaryModel != "" && lost > dr.w.Window {
+			lost += digestBytes / bytesPerToken // it may have been a summary, whose prompt is shorter
+		}
+		dr.lost += lost
+	}
+	return nil
 }
 
 // forget removes the state of a run whose journal is gone: it has expired.

@@ -26,7 +26,9 @@ type Config struct {
 	Model  Model
 	Tools  Tools
 	Memory Memory // nil: no long-term facts
-	Learn  bool   // learn durable facts from runs that were answered, where their tasks do not say otherwise
+
+	Catalogues Catalogues // nil: what the tools say is not kept, and a run's prompt changes where they do
+	Learn      bool       // learn durable facts from runs that were answered, where their tasks do not say otherwise
 
 	Concurrency int           // runs driven at once; 64
 	Doors       int           // inbox messages handled at once; 64

@@ -274,7 +274,7 @@ func runScenario(t *testing.T, at int, after bool) scenario {
 	config := func(name string, c *crash) loop.Config {
 		cb := crashBus{b, c}
 		return loop.Config{
-			Name: name, Journal: cb, Heads: cb, Wakes: cb, Sessions: cb, Blobs: b, Graveyard: b, Outcomes: b, Orders: b,
+			Name: name, Journal: cb, Heads: cb, Wakes: cb, Sessions: cb, Blobs: b, Catalogues: b, Graveyard: b, Outcomes: b, Orders: b,
 			Inbox: crashSource{b.Inbox(), c}, WakeQueue: crashSource{b.Wakes(), c},
 			Model: crashModel{model, c}, Tools: crashTools{registry, c}, Lease: crashLease, Grace: time.Millisecond,
 			Log: slog.New(leases),

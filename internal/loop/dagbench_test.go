@@ -45,7 +45,7 @@ func BenchmarkPlanExecute(b *testing.B) {
 	nc := bustest.Connect(b, bustest.Server(b))
 	bu := bustest.Open(b, nc, bus.Options{Log: slog.New(slog.DiscardHandler)})
 	w, err := loop.NewWorker(loop.Config{
-		Name: "bench", Journal: bu, Heads: bu, Wakes: bu, Sessions: bu, Blobs: bu, Graveyard: bu, Outcomes: bu, Inbox: bu.Inbox(),
+		Name: "bench", Journal: bu, Heads: bu, Wakes: bu, Sessions: bu, Blobs: bu, Catalogues: bu, Graveyard: bu, Outcomes: bu, Inbox: bu.Inbox(),
 		WakeQueue: bu.Wakes(), Orders: bu, Model: fake.Client(b), Tools: registry, Grace: time.Second,
 	})
 	if err != nil {

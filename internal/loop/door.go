@@ -136,7 +136,8 @@ func (w *Worker) acceptTask(ctx context.Context, d Delivery) (verdict, error) {
 		specs, missing := w.Tools.Offer(task.Tools)
 		if len(missing) == 0 {
 			return w.begin(ctx, d, id, task.Metadata, Accepted{
-				Task: task, Tools: offered(specs, task), Prompt: strategies[task.Strategy].prompt(), RedriveOf: redriveOf,
+				Task: task, Tools: offered(specs, task), Prompt: strategies[task.Strategy].prompt(), Catalogue: w.pin(ctx, specs),
+				RedriveOf: redriveOf,
 			})
 		}
 		if w.Now().Sub(d.Time) < deployPeriod {

@@ -70,7 +70,7 @@ func (r *rig) config() loop.Config {
 	}
 	return loop.Config{
 		Name: name, Journal: r.bus, Heads: r.bus, Wakes: r.bus, Sessions: r.bus, Blobs: r.bus, Graveyard: r.bus,
-		Outcomes: r.bus, Orders: r.bus, Inbox: r.bus.Inbox(), WakeQueue: r.bus.Wakes(), Model: r.model, Tools: registry,
+		Outcomes: r.bus, Orders: r.bus, Inbox: r.bus.Inbox(), WakeQueue: r.bus.Wakes(), Model: r.model, Tools: registry, Catalogues: r.bus,
 		Lease: bustest.Lease, Grace: time.Second, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	}
 }

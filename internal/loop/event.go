@@ -39,6 +39,10 @@ type Made struct {
 	Model string `json:"model,omitempty"`
 	Usage *Usage `json:"usage,omitempty"`
 	Seen  uint64 `json:"seen,omitempty"` // n of the last event that the prompt contained
+	// Asked is the n of the last event that was stored when the prompt was made, where it is neither Seen nor the one
+	// before this event.
+	Asked uint64 `json:"asked,omitempty"`
+	Room  int    `json:"room,omitempty"` // bytes that the prompt was cut to, where it was
 	Lost  int    `json:"lost,omitempty"` // tokens that a call cut off by a crash may have cost, estimated
 	MS    int64  `json:"ms,omitempty"`   // how long the call took, milliseconds
 }
@@ -63,7 +67,8 @@ type (
 	Accepted struct {
 		Task      Task          `json:"task"`
 		Tools     []OfferedTool `json:"tools"`
-		Prompt    string        `json:"prompt"` // version of the prompt texts
+		Prompt    string        `json:"prompt"`              // version of the prompt texts
+		Catalogue string        `json:"catalogue,omitempty"` // digest of what the tools said of themselves
 		RedriveOf string        `json:"redrive_of,omitempty"`
 		Parent    string        `json:"parent,omitempty"`
 	}

@@ -41,6 +41,22 @@ const (
 	leastExcerpt = 64
 )
 
+// squeeze makes a prompt that is no step's fit into so many bytes; one of a step is kept short by [State.compact]. It returns
+// room where that changed anything, else 0.
+func (r *ModelRequest) squeeze(d AskModel, room int) int {
+	before := promptBytes(r.Messages)
+	switch {
+	case d.postMortem(): // its end matters most
+		r.Messages = leaveOut(r.Messages, room)
+	case d.Purpose != PurposeStep:
+		r.Messages = squeeze(r.Messages, room)
+	}
+	if promptBytes(r.Messages) == before {
+		return 0
+	}
+	return room
+}
+
 // squeeze makes a prompt that is not part of the conversation fit into so many bytes, as well as can be: first by excerpts of
 // the data in it, then by leaving out the middle of its longest message. The system's message stays.
 func squeeze(messages []Message, room int) []Message {

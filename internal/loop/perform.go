@@ -42,7 +42,9 @@ func (dr *drive) begin(duty Duty) error {
 	case CloseCall:
 		return dr.closeCall(d)
 	case Record:
-		dr.equip()
+		if err := dr.equip(); err != nil {
+			return err
+		}
 		return dr.commit(func(s *State) Data {
 			if !owes(s, d) {
 				return nil
@@ -161,46 +163,57 @@ func (dr *drive) waitForTurn() error {
 }
 
 // request is a model call as the strategy wants it. The opening of the prompt is made once for a drive.
-func (dr *drive) request(d AskModel) ModelRequest {
-	s, st := &dr.state, strategies[dr.state.Task.Strategy]
+func (dr *drive) request(d AskModel) (ModelRequest, error) {
+	s := &dr.state
 	if dr.opening == nil {
-		dr.equip()
-		dr.opening = st.opening(s, dr.tools)
+		if err := dr.equip(); err != nil {
+			return ModelRequest{}, err
+		}
+		dr.opening = strategies[s.Task.Strategy].opening(s, dr.tools)
 	}
-	var r ModelRequest
-	if d.postMortem() {
-		r = s.postMortemRequest()
-	} else {
-		r = st.request(s, dr.tools, dr.opening, d)
-	}
+	r := s.request(dr.tools, dr.opening, d)
 	r.Run, r.Purpose, r.Model, r.Fallback, r.Options = dr.id, d.Purpose, s.Task.Model, s.Task.FallbackModels, s.Task.endpointOptions()
-	return r
+	return r, nil
 }
 
-// equip finds the tools that were offered to the run when it began, as far as they still exist.
-func (dr *drive) equip() {
-	names := make([]string, len(dr.state.Tools))
-	for i, t := range dr.state.Tools {
-		names[i] = t.Name
+// request is a model call with all that the strategy has a say in. opening is the strategy's.
+func (s *State) request(tools Toolbox, opening []Message, d AskModel) ModelRequest {
+	if d.postMortem() {
+		return s.postMortemRequest()
 	}
-	specs, missing := dr.w.Tools.Offer(names)
-	if len(missing) > 0 {
-		dr.log.Warn("tools that were offered to a run are gone", "tools", missing)
-	}
-	dr.tools = NewToolbox(specs)
+	return strategies[s.Task.Strategy].request(s, tools, opening, d)
+}
+
+// equip finds the tools that were offered to the run when it began.
+func (dr *drive) equip() error {
+	failures := 0
+	return dr.w.persist(dr.ctx, "load what the tools said", func() error {
+		tools, gone, note, err := dr.w.toolbox(dr.ctx, &dr.state, failures >= catalogueGets)
+		if err != nil {
+			failures++
+			return err
+		}
+		if len(gone) > 0 {
+			dr.log.Warn("tools that were offered to a run are gone", "tools", gone)
+		}
+		if note != "" && dr.state.Catalogue != "" {
+			dr.w.warnOnce("catalogue "+dr.state.Catalogue, "a run's prompt may not be what it was", "why", note,
+				"catalogue", dr.state.Catalogue, "tenant", dr.id.Tenant, "run", dr.id.Run)
+		}
+		dr.tools = tools
+		return nil
+	})
 }
 
 func (dr *drive) askModel(d AskModel) error {
 	if dr.flights.has(d.Key()) || dr.flights.has(summaryKey+d.Key()) || dr.stopping() {
 		return nil
 	}
-	request := dr.request(d)
-	switch {
-	case d.postMortem(): // its end matters most
-		request.Messages = leaveOut(request.Messages, dr.room())
-	case d.Purpose != PurposeStep:
-		request.Messages = squeeze(request.Messages, dr.room())
+	request, err := dr.request(d)
+	if err != nil {
+		return err
 	}
+	squeezed := request.squeeze(d, dr.room())
 	if ready, err := dr.prepare(d, request); !ready || err != nil {
 		return err
 	}
@@ -211,7 +224,7 @@ func (dr *drive) askModel(d AskModel) error {
 	dr.flights.start(dr.ctx, d.Key(), func(ctx context.Context) landing {
 		began := time.Now()
 		reply, err := dr.w.Model.Complete(ctx, request)
-		reply.MS, reply.Seen = time.Since(began).Milliseconds(), seen
+		reply.MS, reply.Seen, reply.Room = time.Since(began).Milliseconds(), seen, squeezed
 		return func(dr *drive) error {
 			if err != nil {
 				return dr.modelFailed(d, err)
@@ -228,7 +241,7 @@ func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
 		if !owes(s, d) {
 			return nil
 		}
-		return addLost(s.judged(dr.tools, d, reply), dr.lost)
+		return withMade(s.judged(dr.tools, d, reply), s, reply, dr.lost)
 	})
 	if errors.Is(err, ErrRefused) {
 		// Within the bounds of a reply, but not of an event: escapes can make text longer.
@@ -236,7 +249,7 @@ func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
 			if !owes(s, d) {
 				return nil
 			}
-			return addLost(s.unheard(d, reply, "The message is too long to be recorded. Send a shorter one."), dr.lost)
+			return withMade(s.unheard(d, reply, "The message is too long to be recorded. Send a shorter one."), s, reply, dr.lost)
 		})
 	}
 	if err == nil {
@@ -245,26 +258,31 @@ func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
 	return err
 }
 
-// addLost notes in a model-made event what a call cut off by a crash may have cost.
-func addLost(d Data, lost int) Data {
-	if lost == 0 {
-		return d
+// withMade notes in a model-made event what a call cut off by a crash may have cost, and of how the prompt was made what the
+// journal does not tell otherwise. s is the run before the event.
+func withMade(d Data, s *State, reply ModelReply, lost int) Data {
+	note := func(m Made) Made {
+		m.Lost, m.Room = lost, reply.Room
+		if m.Seen == 0 && reply.Seen != s.N {
+			m.Asked = reply.Seen
+		}
+		return m
 	}
 	switch d := d.(type) {
 	case Plan:
-		d.Lost = lost
+		d.Made = note(d.Made)
 		return d
 	case Thought:
-		d.Lost = lost
+		d.Made = note(d.Made)
 		return d
 	case Call:
-		d.Lost = lost
+		d.Made = note(d.Made)
 		return d
 	case Rejection:
-		d.Lost = lost
+		d.Made = note(d.Made)
 		return d
 	case Reflection:
-		d.Lost = lost
+		d.Made = note(d.Made)
 		return d
 	default:
 		return d
@@ -303,7 +321,10 @@ func (dr *drive) modelFailed(d AskModel, err error) error {
 		})
 	}
 	if fault.Cause == causeContextLength && d.Purpose == PurposeStep && owes(&dr.state, d) {
-		request := dr.request(d)
+		request, err := dr.request(d)
+		if err != nil {
+			return err
+		}
 		if made, err := dr.makeRoom(d, request, rawEstimate(request)*bytesPerToken/4*3); made || err != nil {
 			return err
 		}

@@ -134,6 +134,14 @@ type SessionMessage struct {
 	Time time.Time `json:"time"`
 }
 
+// Catalogues keeps what tools say of themselves, under its digest, which is a lower-case hexadecimal SHA-256.
+type Catalogues interface {
+	// PutCatalogue stores a catalogue for ever. Where there is one of that digest, that one stays.
+	PutCatalogue(ctx context.Context, digest string, data []byte) error
+	// GetCatalogue returns a catalogue, or ErrNotFound.
+	GetCatalogue(ctx context.Context, digest string) ([]byte, error)
+}
+
 // Blobs keeps results too large for an event.
 type Blobs interface {
 	PutBlob(ctx context.Context, name string, data []byte) error
@@ -261,8 +269,8 @@ type NativeCall struct {
 
 // Message is one message of a prompt.
 type Message struct {
-	Role    string // system, user or assistant
-	Content string
+	Role    string `json:"role"` // system, user or assistant
+	Content string `json:"content"`
 }
 
 // ModelReply is what came back.
@@ -275,6 +283,7 @@ type ModelReply struct {
 	Oversize  bool // it is longer than is read: Text is its beginning, and there are no Calls
 	MS        int64
 	Seen      uint64 // n of the last event that the prompt contained; set by the engine
+	Room      int    // bytes that the prompt was cut to; 0: it was not; set by the engine
 }
 
 // ModelError is a failed model call, after the adapter's own short retries.

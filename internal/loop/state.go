@@ -19,10 +19,11 @@ type State struct {
 	Began time.Time // time of the first event
 	Last  time.Time // time of the last event
 
-	Task   Task
-	Tools  []OfferedTool
-	Prompt string // version of the prompt texts
-	Facts  *Facts // nil until memory was asked
+	Task      Task
+	Tools     []OfferedTool
+	Prompt    string // version of the prompt texts
+	Catalogue string // digest of what the tools said when the run began; empty where that was not kept
+	Facts     *Facts // nil until memory was asked
 
 	Plan       plan.Plan
 	Transcript []Message  // what model and worker said after the opening of the prompt, oldest first

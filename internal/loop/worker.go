@@ -21,6 +21,7 @@ type Worker struct {
 
 	warnings sync.Map // what was logged once already
 	sweeper  sweeper
+	shelf    shelf
 }
 
 var (
@@ -47,6 +48,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	var pulls, beats sync.WaitGroup
 	beats.Go(func() { w.heartbeats(work) })
 	beats.Go(func() { w.armSweep(ctx) })
+	beats.Go(func() {
+		offered, _ := w.Tools.Offer(nil)
+		w.pin(ctx, offered) // so that no task has to wait for it
+	})
 	pulls.Go(func() {
 		w.pull(ctx, w.Inbox, w.Doors, func(d Delivery) { w.answerDoor(work, d) })
 	})

@@ -13,7 +13,7 @@ import (
 
 func (n *Node) startAPI(context.Context) (err error) {
 	api := n.bus.Queries()
-	api.Submit, api.Facts = n.submit, n.facts
+	api.Submit, api.Facts, api.Prompt = n.submit, n.facts, n.prompt
 	stored := api.Get
 	api.Get = func(ctx context.Context, tenant string, body []byte) (any, error) {
 		answer, err := stored(ctx, tenant, body)
@@ -61,4 +61,31 @@ func (n *Node) orPeek(ctx context.Context, tenant string, body []byte, answer an
 		return answer, err
 	}
 	return head, nil
+}
+
+// prompt makes the messages of a turn again.
+func (n *Node) prompt(ctx context.Context, tenant string, body []byte) (any, error) {
+	var request bus.PromptRequest
+	if err := json.Unmarshal(body, &request); err != nil {
+		return nil, &bus.APIError{Code: 400, Message: "the request is not the JSON object it should be: " + err.Error()}
+	}
+	switch {
+	case !loop.ValidID(request.Run):
+		return nil, &bus.APIError{Code: 400, Message: "run is no valid id: use 1 to 64 letters, digits, _ or -, not beginning with _"}
+	case request.Turn < 0:
+		return nil, &bus.APIError{Code: 400, Message: "turn must be 1 or more, or left out for the last one"}
+	}
+	view, err := n.worker.Prompt(ctx, loop.RunID{Tenant: tenant, Run: request.Run}, request.Turn)
+	var noTurn *loop.NoTurnError
+	switch {
+	case errors.As(err, &noTurn):
+		return nil, &bus.APIError{Code: 400, Message: noTurn.Error()}
+	case errors.Is(err, loop.ErrNotFound):
+		return nil, &bus.APIError{Code: 404, Message: "there is no run " + request.Run}
+	case errors.Is(err, loop.ErrNewer):
+		return nil, &bus.APIError{Code: 503, Message: "run " + request.Run + " was written by a newer worker, and only such a one can show its prompts; ask again"}
+	case err != nil:
+		return nil, err
+	}
+	return view, nil
 }

@@ -149,7 +149,7 @@ func (n *Node) startWorker(ctx context.Context) error {
 		Name: n.opts.Name, Prefix: n.bus.Prefix(),
 		Journal: n.bus, Heads: n.bus, Wakes: n.bus, Sessions: n.bus, Blobs: n.bus, Graveyard: n.bus, Outcomes: n.bus, Orders: n.bus,
 		Inbox: source{n.bus.Inbox(), n.bus, n.log}, WakeQueue: source{n.bus.Wakes(), n.bus, n.log},
-		Model: model, Tools: registry, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
+		Model: model, Tools: registry, Catalogues: n.bus, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
 		Summaries:   n.opts.Memory.Summaries,
 		Concurrency: n.opts.Concurrency, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,
 		Stream: stream, Window: n.opts.Window, SummaryModel: n.opts.SummaryModel,
