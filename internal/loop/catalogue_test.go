@@ -47,7 +47,7 @@ const anyText = `{
 // say something else, take other arguments, or are gone. What is the same can be called, what is not fails in words.
 func TestAPromptStaysTheSameWhereToolsChange(t *testing.T) {
 	t.Parallel()
-	script := say(planned, asks, call("reworded", `{"text": "x"}`), call("changed", `{"text": "x"}`), call("changed", `{"text": 1}`),
+	script := converse(planned, asks, call("reworded", `{"text": "x"}`), call("changed", `{"text": "x"}`), call("changed", `{"text": 1}`),
 		call("gone", `{"text": "x"}`), answered)
 	var p prompts
 	r := newRig(t, p.keep(script), helper("reworded", "Helps.", anyText), helper("changed", "Changes.", anyText), helper("gone", "Goes.", anyText))
@@ -92,7 +92,7 @@ func TestAPromptStaysTheSameWhereToolsChange(t *testing.T) {
 // TestACatalogueIsStoredOnce: a worker stores it once, and no run costs a write, nor one that has some of the tools only.
 func TestACatalogueIsStoredOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, say(planned, answered))
+	r := newRig(t, converse(planned, answered))
 	var stored []string
 	for range 2 {
 		c := r.config()
@@ -121,7 +121,7 @@ func TestACatalogueIsStoredOnce(t *testing.T) {
 // began when none could be stored. Each says so where its prompt is looked at.
 func TestARunWithoutItsCatalogueGoesOn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, say(planned, answered))
+	r := newRig(t, converse(planned, answered))
 	w := r.start(r.config())
 	r.submit("whole", `{"goal": "g"}`)
 	r.untilClosed("whole")

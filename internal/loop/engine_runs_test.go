@@ -253,21 +253,6 @@ func TestStepsAreLimited(t *testing.T) {
 	}
 }
 
-func TestNoProgress(t *testing.T) {
-	same := call("calculate", `{"expression": "1+1"}`)
-	r := newRig(t, converse(planned, same, same, same, same, same))
-	r.start(r.config())
-	r.submit("a", `{"goal": "g"}`)
-	events := r.untilClosed("a")
-	want := "accepted facts plan call observation call observation call observation rejection rejection failed"
-	if got := types(events); got != want {
-		t.Fatalf("events are %s, want %s", got, want)
-	}
-	if f := events[len(events)-1].Data.(loop.Failed); f.Reason != loop.FailNoProgress {
-		t.Errorf("reason is %s", f.Reason)
-	}
-}
-
 func TestFinalModelErrorEndsTheRun(t *testing.T) {
 	r := newRig(t, func(llmtest.Request) llmtest.Reply {
 		return llmtest.Raw(401, `{"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}`)

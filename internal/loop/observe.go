@@ -58,7 +58,7 @@ func (s *State) outcome(d Observation) string {
 	var b strings.Builder
 	b.WriteString(d.shown())
 	if s.sameAgain == repeatsAllowed {
-		b.WriteString("\nThis is the third time that this call gave this result. It will not be run again: find another way.")
+		b.WriteString("\n" + thirdTime)
 	}
 	if len(s.Calls) > 0 {
 		return b.String()
@@ -66,6 +66,8 @@ func (s *State) outcome(d Observation) string {
 	b.WriteString("\n" + s.goOn(d.Status))
 	return b.String()
 }
+
+const thirdTime = "This is the third time that this call gave this result. It will not be run again: find another way."
 
 // shown is a call's outcome without advice.
 func (d Observation) shown() string {

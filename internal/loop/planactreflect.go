@@ -14,6 +14,11 @@ type planActReflect struct{}
 
 const planActReflectPrompt = "plan_act_reflect/2"
 
+var planActReflectWayOut = wayOut{
+	"Find another way to the goal, or write in the answer why there is none.",
+	"Ask for other calls, or write the answer.",
+}
+
 // phase is whose turn it is in a round.
 type phase int
 
@@ -166,6 +171,11 @@ func (planActReflect) judge(s *State, tools Toolbox, ask AskModel, r ModelReply)
 	case err != nil:
 		return s.rejection(err.Error(), r, made)
 	case m.Type == plan.ToolCall:
+		if problem, print := s.leadsNowhere(m.Calls, planActReflectWayOut); problem != "" {
+			rejection := s.rejection(problem, r, made)
+			rejection.Repeat = print
+			return rejection
+		}
 		return Call{Calls: s.toolCalls(m.Calls), Thought: m.Thought, Made: made}
 	case s.round.phase == planning:
 		return Thought{Thought: m.Answer, Made: made}
@@ -215,6 +225,9 @@ func (planActReflect) observe(s *State, e Event) []Message {
 		}
 	case Observation:
 		heard = d.shown()
+		if s.sameAgain == repeatsAllowed {
+			heard += "\n" + thirdTime
+		}
 	case Reply:
 		heard = d.aboutCall()
 	case Reflection:

@@ -86,7 +86,7 @@ func TestPromptsAreMadeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, say())
+	r := newRig(t, converse())
 	s := &sent{Model: client}
 	r.model = s
 	first := r.start(r.config())
@@ -131,10 +131,10 @@ func mustJSON(t *testing.T, v any) []byte {
 func TestPromptsOfTroubledRunsAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	no := "I would rather not."
-	script := say(planned, no, asks, no, no, "Write JSON.", planned, answered)
-	fills := say(steps(step("1", "calculate", `{}`, `"open": ["expression"]`)), no, `{"type": "fill", "fields": {"expression": "6*7"}}`, finished)
-	critic := say("Six.", "Looks good to me.", `{"done": false, "guidance": "Again."}`, "It is 42.", verdictYes, "It is 43.", verdictYes)
-	second := say(planned, answered)
+	script := converse(planned, no, asks, no, no, "Write JSON.", planned, answered)
+	fills := converse(steps(step("1", "calculate", `{}`, `"open": ["expression"]`)), no, `{"type": "fill", "fields": {"expression": "6*7"}}`, finished)
+	critic := converse("Six.", "Looks good to me.", `{"done": false, "guidance": "Again."}`, "It is 42.", verdictYes, "It is 43.", verdictYes)
+	second := converse(planned, answered)
 	gate := make(chan struct{})
 	r := newRig(t, func(q llmtest.Request) llmtest.Reply {
 		var reply llmtest.Reply
@@ -199,7 +199,7 @@ func TestPromptsOfTroubledRunsAreMadeAgain(t *testing.T) {
 func TestLongRunsPromptsAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	m := &talker{say: pages(30)}
-	r := newRig(t, say(), loadTool(6<<10))
+	r := newRig(t, converse(), loadTool(6<<10))
 	s := &sent{Model: m}
 	r.model = s
 	c := r.config()

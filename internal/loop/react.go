@@ -162,7 +162,7 @@ func encodeActions(c Call) string {
 func (s *State) reactAdvice(d Observation) string {
 	switch {
 	case s.sameAgain == repeatsAllowed:
-		return "\nThis is the third time that this call gave this result. It will not be run again: find another way."
+		return "\n" + thirdTime
 	case d.Status == ObservedUnknown:
 		return "\nWhether the call took effect is not known; a person is being asked. Do not repeat it."
 	case d.Status != ObservedOK:
