@@ -341,7 +341,7 @@ func TestCancel(t *testing.T) {
 			r.control("a", "cancel")
 			r.control("a", "cancel")
 			events := r.untilClosed("a")
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > 20*time.Second { // a tool that is not cut off goes on for 30 s
 				t.Errorf("it took %s", took)
 			}
 			if got := types(events); got != c.want {
@@ -532,7 +532,7 @@ func TestShutdownHandsOver(t *testing.T) {
 	if key := <-started; key != "default/a/c1" {
 		t.Errorf("the call was repeated under the key %s", key)
 	}
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > 20*time.Second { // the lease is a minute
 		t.Errorf("the next worker went on after %s", took)
 	}
 	if got, want := types(r.untilClosed("a")), "accepted facts plan call observation thought answer"; got != want {

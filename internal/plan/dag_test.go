@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -289,12 +288,8 @@ func TestCheckDAGTimes(t *testing.T) {
 // TestTooManySteps: 10,000 steps are refused before anything is made of them, read or not, and so is one more than the task allows.
 func TestTooManySteps(t *testing.T) {
 	steps := slices.Repeat([]string{`{"tool":"x"}`}, 10_000)
-	start := time.Now()
 	_, _, err := plan.ReadDAG(dagOf(steps...))
 	wantProblems(t, err, []string{plan.RuleTooManySteps}, []string{"10000", "1000"})
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("took %v", took)
-	}
 	wantProblems(t, plan.CheckDAG(make(plan.DAG, 10_000), dagRules), []string{plan.RuleTooManySteps}, []string{"10000"})
 	r := dagRules
 	r.MaxSteps = 1
@@ -310,27 +305,46 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// TestReadersAreLinear: no text of the greatest size takes long, whatever it is made of.
-func TestReadersAreLinear(t *testing.T) {
-	texts := hostile(plan.MaxReply)
+// TestHostileTextsAreRefused: no reader takes a text of the greatest size for what it reads, or breaks down over it, whatever
+// it is made of. How long each takes is BenchmarkHostile's to tell.
+func TestHostileTextsAreRefused(t *testing.T) {
+	tempting := hostile(plan.MaxReply)
+	for name, text := range hostileToAll(plan.MaxReply) {
+		_, dagErr := readAndCheck(text)
+		_, fillErr := plan.ReadFill(text, []string{"x", "y"})
+		_, verdictErr := plan.ReadVerdict(text)
+		errs := map[string]error{"a plan": dagErr, "a fill": fillErr, "a verdict": verdictErr}
+		if tempting[name] != "" {
+			_, errs["a message"] = plan.Read(text)
+		}
+		for reader, err := range errs {
+			var v *plan.Violation
+			switch {
+			case !errors.As(err, &v):
+				t.Errorf("%s is taken for %s: %v", name, reader, err)
+			case len(v.Text) > 8<<10:
+				t.Errorf("%s: the correction for %s has %d bytes", name, reader, len(v.Text))
+			}
+		}
+		// Of text without braces the reader of labels makes a final answer; what it refuses, it refuses in words.
+		if _, err := plan.ReadReact(text, reactRules); err != nil && len(err.Error()) > 8<<10 {
+			t.Errorf("%s: the correction has %d bytes", name, len(err.Error()))
+		}
+	}
+}
+
+// hostileToAll adds to the hostile replies those that tempt the readers of plans, fills and labels; of at most n bytes.
+func hostileToAll(n int) map[string]string {
+	texts := hostile(n)
 	fill := func(head, unit, tail string) string {
-		return head + strings.Repeat(unit, (plan.MaxReply-len(head)-len(tail))/len(unit)) + tail
+		return head + strings.Repeat(unit, (n-len(head)-len(tail))/len(unit)) + tail
 	}
 	texts["references"] = fill(`{"type":"create_plan","plan":[{"id":"1","tool":"calc","args":{"expr":["$1"`, `,"$1"`, `]}}]}`)
 	texts["missing references"] = fill(`{"type":"create_plan","plan":[{"id":"1","tool":"calc","args":{"expr":["$9"`, `,"$9"`, `]}}]}`)
-	texts["args"] = `{"type":"create_plan","plan":[{"id":"1","tool":"calc","open":["x"],"args":` + manyKeys(20_000, "x") + `}]}`
-	texts["fields"] = `{"type":"fill","fields":` + manyKeys(20_000, "x") + `}`
+	texts["args"] = `{"type":"create_plan","plan":[{"id":"1","tool":"calc","open":["x"],"args":` + manyKeys(n/13, "x") + `}]}`
+	texts["fields"] = `{"type":"fill","fields":` + manyKeys(n/13, "x") + `}`
 	texts["labels"] = fill("", "Action: now\n", "")
 	texts["brackets in brackets"] = fill("Action: search", "[", "")
 	texts["emphasis"] = fill("", "*", "Action: now[1]")
-	for name, text := range texts {
-		start := time.Now()
-		_, _ = readAndCheck(text)
-		_, _ = plan.ReadFill(text, []string{"x"})
-		_, _ = plan.ReadVerdict(text)
-		_, _ = plan.ReadReact(text, reactRules)
-		if took := time.Since(start); took > time.Minute { // what is not linear takes longer by far; how fast they are, benchmarks tell
-			t.Errorf("%s: %v for %d bytes", name, took, len(text))
-		}
-	}
+	return texts
 }
