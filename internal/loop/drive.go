@@ -211,6 +211,9 @@ func (dr *drive) run() error {
 		if dr.state.Ended != nil {
 			return dr.close()
 		}
+		if err := dr.heedClaim(); err != nil {
+			return err
+		}
 		duties := dr.duties(fresh)
 		progress, err := dr.perform(duties)
 		if err != nil {
@@ -267,12 +270,27 @@ func (dr *drive) await() error {
 		dr.peek()
 		return nil
 	case <-dr.doubted:
-		return dr.w.persist(dr.ctx, "look who owns the run", dr.stillOwner)
+		return dr.lookWhoOwns()
 	case <-timeUp:
 		return dr.commit(timeUpIfRunning)
 	case <-dr.ctx.Done():
 		return context.Cause(dr.ctx)
 	}
+}
+
+// heedClaim looks who owns the run where another worker has said that it does, before anything new is begun: whoever took
+// it over begins that too.
+func (dr *drive) heedClaim() error {
+	select {
+	case <-dr.doubted:
+		return dr.lookWhoOwns()
+	default:
+		return nil
+	}
+}
+
+func (dr *drive) lookWhoOwns() error {
+	return dr.w.persist(dr.ctx, "look who owns the run", dr.stillOwner)
 }
 
 // land takes what came back and commits it.
