@@ -3,6 +3,7 @@ package torture
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,7 +16,8 @@ type chaos struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	busy   map[*seat]bool
-	server bool // the server is down
+	left   []FaultKind // of the bag
+	server bool        // the server is down
 	wg     sync.WaitGroup
 }
 
@@ -23,34 +25,56 @@ func newChaos(w *world, l *Ledger, random *rand.Rand) *chaos {
 	return &chaos{world: w, ledger: l, random: random, busy: map[*seat]bool{}}
 }
 
-// odds of the faults, out of their sum.
-var odds = []struct {
-	kind FaultKind
-	odds int
-}{{FaultKill, 30}, {FaultStop, 18}, {FaultTerm, 18}, {FaultCut, 12}, {FaultStall, 12}, {FaultServer, 10}}
+// bag holds the faults that come before any comes again: each kind is in every run of some length, and which come together
+// is drawn.
+var bag = []FaultKind{
+	FaultKill, FaultKill, FaultKill, FaultStop, FaultStop, FaultTerm, FaultTerm, FaultCut, FaultStall, FaultServer,
+}
+
+// aloneEvery is how many faults come for one that nothing else overlaps.
+const aloneEvery = 8
 
 // harm goes on until ctx ends, and returns when what it began has been mended.
 func (c *chaos) harm(ctx context.Context) {
 	defer c.wg.Wait()
-	for wait := c.between(time.Second, 2*time.Second); sleep(ctx, wait); wait = c.pause() {
+	for n, wait := 1, c.between(time.Second, 2*time.Second); sleep(ctx, wait); n, wait = n+1, c.pause() {
+		if n%aloneEvery == aloneEvery/2 {
+			c.alone(ctx)
+			continue
+		}
 		kind := c.draw()
 		if kind == FaultServer {
 			c.harmServer()
 			continue
 		}
 		if s := c.victim(); s != nil {
-			down := c.downtime(kind)
-			c.wg.Go(func() {
-				c.apply(kind, s, down)
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				delete(c.busy, s)
-			})
+			c.wg.Go(func() { c.harmWorker(kind, s) })
 		}
 	}
 }
 
-// pause is the time to the next fault: mostly short, so that faults overlap, sometimes so long that one is alone.
+func (c *chaos) harmWorker(kind FaultKind, s *seat) {
+	c.apply(kind, s, c.downtime(kind))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.busy, s)
+}
+
+// alone waits until all is mended and its effects are over, kills a worker or asks it to end, and harms nothing else until
+// its runs should have gone on: so it can be told how long that takes.
+func (c *chaos) alone(ctx context.Context) {
+	c.wg.Wait()
+	lease, kind := c.world.opts.Lease, FaultKill
+	if c.between(0, 3) == 0 {
+		kind = FaultTerm
+	}
+	if s := c.victim(); s != nil && sleep(ctx, lease+slack/2) {
+		c.harmWorker(kind, s)
+		sleep(ctx, lease+2*slack)
+	}
+}
+
+// pause is the time to the next fault: mostly so short that faults overlap.
 func (c *chaos) pause() time.Duration {
 	lease := c.world.opts.Lease
 	if c.between(0, 100) < 20 {
@@ -68,17 +92,13 @@ func (c *chaos) between(from, to time.Duration) time.Duration {
 func (c *chaos) draw() FaultKind {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sum := 0
-	for _, o := range odds {
-		sum += o.odds
+	if len(c.left) == 0 {
+		c.left = slices.Clone(bag)
 	}
-	n := c.random.IntN(sum)
-	for _, o := range odds {
-		if n -= o.odds; n < 0 {
-			return o.kind
-		}
-	}
-	return FaultKill
+	n := c.random.IntN(len(c.left))
+	kind := c.left[n]
+	c.left = slices.Delete(c.left, n, n+1)
+	return kind
 }
 
 // victim takes a worker that is well, if another one stays well.

@@ -42,6 +42,7 @@ const (
 	RuleMemory     = "memory"      // what was learned from a run is known once, and to its user alone
 	RuleQueue      = "queue"       // the queues are drained; of schedules only the expiries are left
 	RuleDeadLetter = "dead letter" // the planted ones, and no others
+	RuleRecovery   = "recovery"    // a run goes on in time after kill -9 and SIGTERM, where nothing else was harmed
 	RuleProcess    = "process"     // no process ended that nobody harmed
 )
 
@@ -61,6 +62,7 @@ func Check(e Evidence) []Violation {
 	c.learned()
 	c.queues()
 	c.deadLetters()
+	c.recovered()
 	for _, d := range e.Deaths {
 		c.report(RuleProcess, "", "%s", d)
 	}

@@ -252,3 +252,61 @@ func TestYesComesFirst(t *testing.T) {
 		})
 	}
 }
+
+// TestRecoveryIsJudged has a run go on 2.9 s after its worker was killed, or later; only what nothing else disturbed counts.
+func TestRecoveryIsJudged(t *testing.T) {
+	late := func(e *torture.Evidence) {
+		for i := range e.ModelCalls {
+			if e.ModelCalls[i].Worker == "w2" {
+				e.ModelCalls[i].From = at(4200)
+			}
+		}
+		for i := range e.Executions {
+			if e.Executions[i].Worker == "w2" {
+				e.Executions[i].From = at(4200)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		doctor func(*torture.Evidence)
+		object bool
+	}{
+		"in time":                {func(*torture.Evidence) {}, false},
+		"late":                   {late, true},
+		"late after a hand-over": {func(e *torture.Evidence) { e.Faults[0].Kind = torture.FaultTerm }, true},
+		"busy machine": {func(e *torture.Evidence) {
+			late(e)
+			e.Busy = []torture.Span{{From: at(2000), To: at(2300)}}
+		}, false},
+		"another fault": {func(e *torture.Evidence) {
+			late(e)
+			e.Faults = append(e.Faults, torture.Fault{Kind: torture.FaultCut, Worker: "w3", From: at(2000), To: at(2300)})
+		}, false},
+		"a fault just before": {func(e *torture.Evidence) {
+			late(e)
+			e.Faults = append(e.Faults, torture.Fault{Kind: torture.FaultServer, Worker: "server", From: at(-2000), To: at(-1000)})
+		}, false},
+		"waits on purpose": {func(e *torture.Evidence) {
+			late(e)
+			p := e.Planned[first]
+			p.Shape = torture.ShapePause
+			e.Planned[first] = p
+		}, false},
+		"moved on before it died": {func(e *torture.Evidence) {
+			late(e)
+			e.Journals[first][9].Event.Time = at(97)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := honest()
+			e.Faults[0].From, e.Faults[0].To = at(95), at(96)
+			e.Faults[0].Hands = []torture.Hand{{Run: first, Worker: "w1"}}
+			c.doctor(&e)
+			found := torture.Check(e)
+			objects := slices.ContainsFunc(found, func(v torture.Violation) bool { return v.Rule == torture.RuleRecovery })
+			if objects != c.object {
+				t.Errorf("the rule objects: %t; found %v", objects, found)
+			}
+		})
+	}
+}

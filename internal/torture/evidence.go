@@ -53,6 +53,7 @@ type Evidence struct {
 	Told       []Told
 	Refused    []string // what the API refused, and should not have
 	Faults     []Fault
+	Busy       []Span // in which the machine was too slow to judge how quick anything was
 	Planted    []Plant
 	Drained    []string      // what was left when patience ended
 	Draining   time.Duration // how long it took until nothing was left

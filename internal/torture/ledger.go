@@ -21,6 +21,7 @@ type Ledger struct {
 	told       []Told
 	blamed     []string // what the API refused
 	faults     []*Fault
+	busy       []Span
 	planted    []Plant
 	ended      map[string]bool // submitted runs whose final event was seen
 }
@@ -98,6 +99,9 @@ type Fault struct {
 	To     time.Time // zero while it lasts
 	Hands  []Hand    // what was in hand when it began
 }
+
+// Span is a time from a moment to another.
+type Span struct{ From, To time.Time }
 
 // Hand is a run of which a worker had a model or tool call in hand.
 type Hand struct{ Run, Worker string }
@@ -232,6 +236,13 @@ func (l *Ledger) slow(from, to time.Time) {
 	l.faults = append(l.faults, &Fault{Kind: FaultSlow, Worker: serverName, From: from, To: to})
 }
 
+// slowish records that the machine was too slow to judge how quick others are.
+func (l *Ledger) slowish(from, to time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy = append(l.busy, Span{from, to})
+}
+
 // end notes that a run's final event was seen.
 func (l *Ledger) end(run string) {
 	l.mu.Lock()
@@ -265,6 +276,7 @@ func (l *Ledger) copyTo(e *Evidence) {
 		e.Faults = append(e.Faults, *f)
 	}
 	e.Guards = append(e.Guards, l.guards...)
+	e.Busy = append(e.Busy, l.busy...)
 	e.Told = append(e.Told, l.told...)
 	e.Refused = append(e.Refused, l.blamed...)
 	e.Planted = append(e.Planted, l.planted...)

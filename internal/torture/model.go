@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ratchet/internal/loop"
@@ -15,6 +16,7 @@ import (
 // scriptedModel speaks the OpenAI chat API. It keeps nothing but how often a turn was refused.
 type scriptedModel struct {
 	ledger *Ledger
+	well   atomic.Bool // it refuses nothing any more
 
 	mu      sync.Mutex
 	refused map[string]int // by prompt
@@ -76,7 +78,7 @@ func send(w http.ResponseWriter, say reply) error {
 
 // fails answers some turns of rough runs with an error status: mostly once, sometimes so often that the run has to wait.
 func (m *scriptedModel) fails(w http.ResponseWriter, p prompt) bool {
-	if p.shape != ShapeRough {
+	if p.shape != ShapeRough || m.well.Load() {
 		return false
 	}
 	times := 0
@@ -94,10 +96,11 @@ func (m *scriptedModel) fails(w http.ResponseWriter, p prompt) bool {
 		return false
 	}
 	status := http.StatusInternalServerError
-	if p.chance("status", p.digest) < 0.2 {
-		status = http.StatusTooManyRequests
-	}
 	w.Header().Set("Content-Type", "application/json")
+	if p.chance("status", p.digest) < 0.2 { // all workers hold back then, and not for long
+		status = http.StatusTooManyRequests
+		w.Header().Set("Retry-After-Ms", "300")
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(`{"error":{"message":"not now","type":"server_error"}}`)) // who has gone asks again
 	return true

@@ -11,12 +11,14 @@ const (
 	probeStream  = "TORTURE_PROBE"
 	probeSubject = "torture.probe"
 	probeEvery   = 50 * time.Millisecond
+	// busyFrom is the delay from which the machine is too slow to judge recoveries: a part of the second they have.
+	busyFrom = 200 * time.Millisecond
 )
 
 // probe measures how quick the machine and the server are while nobody harms them. Where they are too slow to keep a lease
 // alive, that is a fault too, of nobody's doing: an engine may then lose runs that it should not lose on a machine with
 // time to spare. It looks from the outside and asks no worker: a timer that comes late, or a stored message whose
-// acknowledgement does.
+// acknowledgement does. Shorter delays are no fault, and kept too: how quick others are is not judged while there are some.
 func (w *world) probe(ctx context.Context) {
 	_, err := w.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: probeStream, Subjects: []string{probeSubject}, MaxMsgsPerSubject: 1, Storage: jetstream.FileStorage,
@@ -24,18 +26,25 @@ func (w *world) probe(ctx context.Context) {
 	if err != nil {
 		return // the server is away already: the torture has its reasons
 	}
-	slow := w.opts.Lease / 6
 	for sleepSince := time.Now(); sleep(ctx, probeEvery); sleepSince = time.Now() {
-		if late := time.Since(sleepSince) - probeEvery; late > slow {
-			w.ledger.slow(sleepSince, time.Now())
-		}
+		w.took(sleepSince, time.Since(sleepSince)-probeEvery)
 		sent := time.Now()
 		within, cancel := context.WithTimeout(ctx, 10*time.Second)
 		_, err := w.js.Publish(within, probeSubject, nil)
 		cancel()
-		if took := time.Since(sent); took > slow && ctx.Err() == nil && w.nc.IsConnected() {
-			w.ledger.slow(sent, time.Now())
+		if ctx.Err() == nil && w.nc.IsConnected() {
+			w.took(sent, time.Since(sent))
 		}
 		_ = err // an answer that fails is one too: only the time counts
+	}
+}
+
+// took notes a delay.
+func (w *world) took(since time.Time, delay time.Duration) {
+	if delay > w.opts.Lease/6 {
+		w.ledger.slow(since, time.Now())
+	}
+	if delay > busyFrom {
+		w.ledger.slowish(since, time.Now())
 	}
 }

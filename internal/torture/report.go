@@ -101,11 +101,11 @@ func writeTable(out io.Writer, opts Options, e Evidence, violations []Violation)
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer t.Flush()
 	fmt.Fprintf(t, "\nseed %d\tworkers %d, lease %s, %s\n", opts.Seed, opts.Workers, opts.Lease, opts.Time)
-	fmt.Fprintf(t, "\nruns\tall\tanswered\tcancelled\tfailed\topen\n")
+	fmt.Fprintf(t, "\nruns by shape\tall\tanswered\tcancelled\tfailed\topen\n")
 	for _, shape := range Shapes {
 		writeOutcomes(t, string(shape), e, func(p Planned) bool { return p.Shape == shape })
 	}
-	fmt.Fprintf(t, "\t\t\t\t\t\n")
+	fmt.Fprintf(t, "\nruns by strategy\tall\tanswered\tcancelled\tfailed\topen\n")
 	for _, strategy := range Strategies {
 		writeOutcomes(t, string(strategy), e, func(p Planned) bool { return p.Strategy == strategy })
 	}
@@ -118,13 +118,10 @@ func writeTable(out io.Writer, opts Options, e Evidence, violations []Violation)
 	fmt.Fprintf(t, "tool calls\t%d\trepeated %d (read and idempotent), once tools twice %d\n", len(e.Executions), n.repeatedTools, n.onceTwice)
 	fmt.Fprintf(t, "dead letters\t%d\tplanted %d\n", len(e.Dead), n.planted)
 	fmt.Fprintf(t, "facts learned\t%d\n", n.facts)
-	fmt.Fprintf(t, "failed starts\t%d\tof workers, while the server was away\n", e.Restarts)
+	fmt.Fprintf(t, "failed starts\t%d\tof workers that found no server, and were started again\n", e.Restarts)
 	fmt.Fprintf(t, "stray schedules\t%d\n", n.stray)
-	for _, kind := range []FaultKind{FaultKill, FaultTerm} {
-		all, alone := recoveries(e, kind)
-		fmt.Fprintf(t, "recovery after %s\t%s\talone: %s\n", kind, percentiles(all), percentiles(alone))
-	}
-	fmt.Fprintf(t, "violations\t%d\n", len(violations))
+	writeRecoveries(t, e)
+	fmt.Fprintf(t, "\nviolations\t%d\n", len(violations))
 }
 
 // writeOutcomes prints how some of the runs ended.
@@ -171,7 +168,7 @@ func writeFaults(t io.Writer, e Evidence) {
 		}
 	}
 	fmt.Fprintf(t, "\nfaults\ttimes\truns in hand\ttaken over\n")
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+	for _, kind := range []FaultKind{FaultKill, FaultTerm, FaultStop, FaultCut, FaultStall, FaultServer, FaultSlow} {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\n", kind, kinds[kind], hands[kind], taken[kind])
 	}
 }
@@ -231,41 +228,26 @@ func count(e Evidence) (n counts) {
 	return n
 }
 
-// recoveries are the times from a fault to the next event of each run that was in hand; alone are those during which
-// nothing else was harmed.
-func recoveries(e Evidence, kind FaultKind) (all, alone []time.Duration) {
-	for _, f := range e.Faults {
-		if f.Kind != kind {
-			continue
-		}
-		for _, h := range f.Hands {
-			next, ok := nextEvent(e, h.Run, f.From)
-			if !ok {
-				continue
+// writeRecoveries prints how long runs that were in hand stood still. Only the first row of each kind is judged.
+func writeRecoveries(t io.Writer, e Evidence) {
+	fmt.Fprintf(t, "\nuntil a run in hand went on\truns\tp50\tp99\tmost\t\n")
+	for _, kind := range []FaultKind{FaultKill, FaultTerm} {
+		all := recoveries(e, kind)
+		row := func(name, remark string, which func(recovery) bool) {
+			list := slices.DeleteFunc(slices.Clone(all), func(r recovery) bool { return !which(r) })
+			if len(list) == 0 {
+				fmt.Fprintf(t, "%s, %s\t0\t\t\t\t%s\n", kind, name, remark)
+				return
 			}
-			all = append(all, next.Time.Sub(f.From))
-			if !disturbed(e, f, next.Time) {
-				alone = append(alone, next.Time.Sub(f.From))
-			}
+			at := func(percent int) time.Duration { return rank(list, percent).took.Round(time.Millisecond) }
+			fmt.Fprintf(t, "%s, %s\t%d\t%s\t%s\t%s\t%s\n", kind, name, len(list), at(50), at(99), at(100), remark)
 		}
+		remark := fmt.Sprintf("p99 must be within %s", bound(kind, e.Lease))
+		if len(judged(all)) == 0 {
+			remark = "nothing to judge"
+		}
+		row("alone", remark, func(r recovery) bool { return !r.overlapped && !r.busy })
+		row("alone, machine busy", "not judged", func(r recovery) bool { return !r.overlapped && r.busy })
+		row("with other faults", "not judged", func(r recovery) bool { return r.overlapped })
 	}
-	slices.Sort(all)
-	slices.Sort(alone)
-	return all, alone
-}
-
-// disturbed reports whether another fault had effect between the beginning of one and a moment.
-func disturbed(e Evidence, f Fault, until time.Time) bool {
-	return slices.ContainsFunc(e.Faults, func(o Fault) bool {
-		same := o.Worker == f.Worker && o.From.Equal(f.From)
-		return !same && o.From.Before(until) && o.To.Add(e.Lease).After(f.From)
-	})
-}
-
-func percentiles(sorted []time.Duration) string {
-	if len(sorted) == 0 {
-		return "none"
-	}
-	at := func(p int) time.Duration { return sorted[(len(sorted)-1)*p/100].Round(time.Millisecond) }
-	return fmt.Sprintf("p50 %s, p99 %s, most %s (%d runs)", at(50), at(99), at(100), len(sorted))
 }

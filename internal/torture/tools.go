@@ -89,9 +89,7 @@ func (c *counter) reconcile(w http.ResponseWriter, r *http.Request) {
 }
 
 // routes serves the model and the tools. Each worker has addresses of its own, so that it is known who asks.
-func routes(ledger *Ledger, seed uint64) http.Handler {
-	model := &scriptedModel{ledger: ledger, refused: map[string]int{}}
-	c := &counter{ledger: ledger, seed: seed}
+func routes(model *scriptedModel, c *counter) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /w/{worker}/v1/chat/completions", model)
 	mux.HandleFunc("POST /w/{worker}/tool/{tool}", c.call)

@@ -35,7 +35,7 @@ type Options struct {
 	Workers  int           // processes; 4
 	InFlight int           // runs that are open at once; 100
 	Lease    time.Duration // of the workers; 3s
-	Drain    time.Duration // that the runs get to end after everything has healed; 90s
+	Drain    time.Duration // that the runs get to end after everything has healed; 2m
 	Data     string        // directory for the store and the logs; a temporary one, removed when all is well
 	Known    []string      // rules whose violations are reported without failing; none
 	// Command starts this program again as a child: [Child] is to be called with the arguments that are added to it.
@@ -48,7 +48,7 @@ func (o Options) withDefaults() Options {
 	o.Workers = cmp.Or(o.Workers, 4)
 	o.InFlight = cmp.Or(o.InFlight, 100)
 	o.Lease = cmp.Or(o.Lease, 3*time.Second)
-	o.Drain = cmp.Or(o.Drain, 90*time.Second)
+	o.Drain = cmp.Or(o.Drain, 2*time.Minute)
 	if o.Seed == 0 {
 		o.Seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}

@@ -28,19 +28,19 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
 }
 
-// TestTorture is the command in short: the same processes and faults for a few seconds. Repeats of what may be repeated are
-// reported and do not fail it: on a machine that is busy with other tests, leases are lost that nobody took away.
+// TestTorture is the command in short: the same processes and faults for a few seconds. Repeats of what may be repeated, and
+// how quick recoveries are, do not fail it: on a machine that is busy with other tests, leases are lost that nobody took away.
 func TestTorture(t *testing.T) {
 	var out strings.Builder
 	err := torture.Run(t.Context(), torture.Options{
 		Time: 8 * time.Second, Seed: 20, Workers: 3, InFlight: 20, Lease: 2 * time.Second, Data: t.TempDir(),
-		Known: []string{torture.RulePaidTwice, torture.RuleRepeat}, Command: []string{os.Args[0], childMark}, Out: &out,
+		Known: []string{torture.RulePaidTwice, torture.RuleRepeat, torture.RuleRecovery}, Command: []string{os.Args[0], childMark}, Out: &out,
 	})
 	if err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	t.Log(out.String())
-	for _, want := range []string{"seed 20", "once tools twice 0", "recovery after kill -9"} {
+	for _, want := range []string{"seed 20", "once tools twice 0", "until a run in hand went on", "plan_act_reflect"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}

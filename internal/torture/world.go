@@ -29,6 +29,7 @@ type world struct {
 	url    string // of the model and the tools
 	tools  string // the workers' tools file
 	http   *http.Server
+	model  *scriptedModel
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	client *bus.Client // of the API
@@ -89,7 +90,9 @@ func (w *world) serve() error {
 		return err
 	}
 	w.url = "http://" + l.Addr().String()
-	w.http = &http.Server{Handler: routes(w.ledger, w.opts.Seed), ReadHeaderTimeout: time.Minute}
+	w.model = &scriptedModel{ledger: w.ledger, refused: map[string]int{}}
+	handler := routes(w.model, &counter{ledger: w.ledger, seed: w.opts.Seed})
+	w.http = &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	go func() { _ = w.http.Serve(l) }() // ends with close
 	return nil
 }
@@ -172,6 +175,7 @@ func (w *world) died(p *process, how string) {
 
 // heal makes sure that everything runs; whatever was still harmed has been mended by then.
 func (w *world) heal(ctx context.Context) error {
+	w.model.well.Store(true)
 	for _, s := range w.seats {
 		s.proxy.heal()
 		if err := s.spawn(); err != nil {
