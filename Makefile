@@ -36,8 +36,9 @@ lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types a
 	@unformatted=$$($(BIN)/gofumpt -l cmd internal); test -z "$$unformatted" || { echo "gofumpt would change:"; echo "$$unformatted"; exit 1; }
 
 .PHONY: bench
-bench: ## the engine against the floor, and how storage grows
+bench: ## the engine against the floor, how storage grows, and what durability costs
 	$(GO) test ./internal/loop -run '^$$' -bench 'Engine|Bytes' -benchtime 2000x
+	$(GO) test ./internal/loop -run '^$$' -bench Durability -benchtime 600x
 
 # How long, what is drawn (an empty SEED is one from the clock), and further flags.
 TIME ?= 60s

@@ -32,7 +32,7 @@ var bag = []FaultKind{
 }
 
 // aloneEvery is how many faults come for one that nothing else overlaps.
-const aloneEvery = 8
+const aloneEvery = 6
 
 // harm goes on until ctx ends, and returns when what it began has been mended.
 func (c *chaos) harm(ctx context.Context) {
