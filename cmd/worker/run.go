@@ -75,7 +75,7 @@ type flags struct {
 	NoLLMHeaders  bool     `name:"no-llm-headers" help:"Do not send the headers X-Ratchet-Run and X-Ratchet-Purpose to the model."`
 
 	Window       int    `default:"24000" help:"Tokens that a prompt may have before the oldest of it is compacted."`
-	SummaryModel string `help:"Model that sums up what a prompt has no room for; none: a list of the calls stands for it." placeholder:"MODEL"`
+	SummaryModel string `help:"Model that sums up what a prompt has no room for; none: a list of the calls stands for it. It sums up sessions too (--summarize-sessions); none: --model does." placeholder:"MODEL"`
 
 	Stream bool `help:"Publish the model's replies piece by piece, as they come."`
 

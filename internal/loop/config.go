@@ -40,7 +40,8 @@ type Config struct {
 	Summaries   bool          // keep a summary of what was said in a session before those messages
 	Facts       int           // facts that a run is shown; 3
 	Window      int           // tokens that a prompt may have before the oldest of it is compacted; 24000
-	// SummaryModel sums up turns that are left out of a prompt; empty: their calls are listed.
+	// SummaryModel sums up turns that are left out of a prompt; empty: their calls are listed. It makes the summaries of
+	// sessions too; empty: the model that is asked where none is named does.
 	SummaryModel string
 
 	// Stream is called with each piece of a reply as it comes, by one goroutine at a time for each run; nil: replies are not

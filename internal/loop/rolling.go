@@ -175,7 +175,7 @@ func (w *Worker) askSummary(ctx context.Context, by RunID, before *SessionSummar
 		return "", err
 	}
 	for again := false; ; again = true {
-		reply, err := w.Model.Complete(ctx, ModelRequest{Run: by, Purpose: PurposeSummarize, Messages: prompt})
+		reply, err := w.Model.Complete(ctx, ModelRequest{Run: by, Purpose: PurposeSummarize, Model: w.SummaryModel, Messages: prompt})
 		if err != nil {
 			return "", err
 		}
@@ -183,11 +183,11 @@ func (w *Worker) askSummary(ctx context.Context, by RunID, before *SessionSummar
 		switch {
 		case text == "":
 			return "", fmt.Errorf("%w: the model's reply is empty", ErrUseless)
-		case len(text) <= summaryBytes || again:
+		case len(text) <= summaryBytes && !reply.Truncated || again:
 			return clip(text, summaryBytes), nil
 		}
 		prompt = append(prompt, Message{Role: "assistant", Content: clip(text, 4*summaryBytes)}, Message{Role: "user", Content: fmt.Sprintf(
-			"This summary has %d bytes, and %d are allowed. Write it again, shorter.", len(text), summaryBytes)})
+			"This summary has %d bytes or more, and %d are allowed. Write it again, shorter.", len(text), summaryBytes)})
 	}
 }
 

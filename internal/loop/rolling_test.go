@@ -44,10 +44,11 @@ func summing(script func(llmtest.Request) llmtest.Reply, sum func(summary string
 func TestRollingSummary(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
+	var all prompts
 	asked := []string{}
 	shown := map[string]string{}
 	script := say(planned, answered)
-	r := newRig(t, summing(func(q llmtest.Request) llmtest.Reply {
+	r := newRig(t, all.keep(summing(func(q llmtest.Request) llmtest.Reply {
 		mu.Lock()
 		defer mu.Unlock()
 		shown[q.Header.Get("X-Ratchet-Run")] = q.Messages[1].Content
@@ -57,10 +58,10 @@ func TestRollingSummary(t *testing.T) {
 		defer mu.Unlock()
 		asked = append(asked, summary+" + "+strings.Join(messages, ", "))
 		return llmtest.Text("<think>well</think>\nThe person has asked for goals, " + fmt.Sprint(len(asked)) + " times.")
-	}))
+	})))
 	for range 2 {
 		c := r.config()
-		c.History, c.Summaries = 4, true
+		c.History, c.Summaries, c.SummaryModel = 4, true, "a-small-model"
 		r.start(c)
 	}
 	summary := func() loop.SessionSummary {
@@ -75,6 +76,11 @@ func TestRollingSummary(t *testing.T) {
 		r.untilClosed(fmt.Sprint("r", i))
 		if i >= 2 {
 			r.eventually("the summary", func() bool { return summary().Run == fmt.Sprint("r", i-2) })
+		}
+	}
+	for _, q := range all.all() {
+		if sums := q.Header.Get("X-Ratchet-Purpose") == string(loop.PurposeSummarize); sums != (q.Model == "a-small-model") {
+			t.Errorf("%s was asked by %s to %s", q.Model, q.Header.Get("X-Ratchet-Run"), q.Header.Get("X-Ratchet-Purpose"))
 		}
 	}
 	want := []string{

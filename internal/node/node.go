@@ -44,7 +44,8 @@ type Options struct {
 
 	Model  llm.Config
 	Window int // tokens that a prompt may have; 24000
-	// SummaryModel sums up turns that a prompt has no room for; empty: their calls are listed.
+	// SummaryModel sums up turns that a prompt has no room for; empty: their calls are listed. It sums up sessions too, see
+	// MemoryOptions; empty: the worker's own model does.
 	SummaryModel string
 	Stream       bool   // publish the model's replies piece by piece, as they come
 	Demo         bool   // use the built-in offline model, and offer the sample tools
