@@ -16,7 +16,7 @@ type form int
 const (
 	formPlain  form = iota // not at all
 	formObject             // JSON mode: some object
-	formSchema             // strict: an object that satisfies a JSON Schema
+	formSchema             // an object that satisfies a JSON Schema, strictly where that is possible
 )
 
 // formOf is the strictest form that the request wants and the model is not known to refuse.
@@ -41,7 +41,7 @@ func responseFormat(r loop.ModelRequest, form form) *openai.ChatCompletionRespon
 	case formSchema:
 		return &openai.ChatCompletionResponseFormat{
 			Type:       openai.ChatCompletionResponseFormatTypeJSONSchema,
-			JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: r.Schema.Name, Schema: r.Schema.Schema, Strict: true},
+			JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: r.Schema.Name, Schema: r.Schema.Schema, Strict: r.Schema.Strict},
 		}
 	case formObject:
 		return &openai.ChatCompletionResponseFormat{Type: openai.ChatCompletionResponseFormatTypeJSONObject}
@@ -49,10 +49,10 @@ func responseFormat(r loop.ModelRequest, form form) *openai.ChatCompletionRespon
 	return nil
 }
 
-// formInWords says in the prompt what the endpoint is not told: the schema. JSON mode demands the word JSON there.
+// formInWords says in the prompt what neither it nor the endpoint is told: the schema. JSON mode demands the word JSON there.
 func formInWords(r loop.ModelRequest, form form, saysJSON bool) string {
 	switch {
-	case r.Schema != nil && form != formSchema:
+	case r.Schema != nil && form != formSchema && !r.Schema.Told:
 		return "\n\nReply with one JSON object that satisfies this JSON Schema:\n" + string(r.Schema.Schema)
 	case r.JSON && !saysJSON:
 		return "\n\nReply with one JSON object."

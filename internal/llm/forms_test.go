@@ -95,14 +95,18 @@ func TestFormOfTheReply(t *testing.T) {
 }
 
 func TestSchemaAsItIsSent(t *testing.T) {
-	server := llmtest.Server(t, llmtest.Replies(llmtest.Text("{}")))
-	client, _ := newClient(t, server, nil)
-	if _, err := client.Complete(t.Context(), schemaRequest(`{"type":"object","x-big":12345678901234567890}`)); err != nil {
-		t.Fatal(err)
-	}
-	want := `{"type":"json_schema","json_schema":{"name":"message","schema":{"type":"object","x-big":12345678901234567890},"strict":true}}`
-	if diff := cmp.Diff(want, string(server.Requests()[0].Body["response_format"])); diff != "" {
-		t.Errorf("response_format (-want +got):\n%s", diff)
+	for _, strict := range []string{"true", "false"} {
+		server := llmtest.Server(t, llmtest.Replies(llmtest.Text("{}")))
+		client, _ := newClient(t, server, nil)
+		r := schemaRequest(`{"type":"object","x-big":12345678901234567890}`)
+		r.Schema.Strict = strict == "true"
+		if _, err := client.Complete(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		want := `{"type":"json_schema","json_schema":{"name":"message","schema":{"type":"object","x-big":12345678901234567890},"strict":` + strict + `}}`
+		if diff := cmp.Diff(want, string(server.Requests()[0].Body["response_format"])); diff != "" {
+			t.Errorf("response_format (-want +got):\n%s", diff)
+		}
 	}
 }
 

@@ -11,11 +11,10 @@ const bytesPerToken = 4
 // estimate is how many tokens the prompt of a request has, as the endpoint counts them if its last count is a guide.
 func (dr *drive) estimate(r ModelRequest) int { return int(float64(rawEstimate(r)) * dr.scale()) }
 
+// rawEstimate leaves the schema of the reply out: some endpoints count it and some do not, and the count of the last prompt
+// tells.
 func rawEstimate(r ModelRequest) int {
 	size := promptBytes(r.Messages)
-	if r.Schema != nil {
-		size += len(r.Schema.Schema)
-	}
 	for _, t := range r.Tools {
 		size += len(t.Description) + len(t.Schema)
 	}

@@ -31,9 +31,14 @@ func (planExecute) opening(s *State, tools Toolbox) []Message {
 
 func (planExecute) request(s *State, tools Toolbox, opening []Message, ask AskModel) ModelRequest {
 	if ask.Purpose == PurposeFill {
-		return ModelRequest{Messages: s.fillPrompt(tools, ask.About), JSON: true}
+		step := s.dag.steps[s.dag.steps.Index(ask.About)]
+		return ModelRequest{Messages: s.fillPrompt(tools, ask.About), JSON: true, Schema: tools.fillSchema(step.Tool, step.Open)}
 	}
-	return ModelRequest{Messages: Conversation(s, opening), JSON: true}
+	schema := answerSchema
+	if s.dag.steps == nil || s.mustReplan() {
+		schema = tools.dagSchema()
+	}
+	return ModelRequest{Messages: Conversation(s, opening), JSON: true, Schema: schema}
 }
 
 // fillPrompt asks for the open fields of a step. It shows the results of the steps that this one waits for and no others,

@@ -200,6 +200,7 @@ func (dr *drive) equip() error {
 			dr.w.warnOnce("catalogue "+dr.state.Catalogue, "a run's prompt may not be what it was", "why", note,
 				"catalogue", dr.state.Catalogue, "tenant", dr.id.Tenant, "run", dr.id.Run)
 		}
+		tools.replies = dr.w.replies
 		dr.tools = tools
 		return nil
 	})

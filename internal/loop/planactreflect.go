@@ -130,12 +130,15 @@ func (planActReflect) opening(s *State, tools Toolbox) []Message {
 
 func (planActReflect) request(s *State, tools Toolbox, opening []Message, ask AskModel) ModelRequest {
 	if ask.Purpose == PurposeReflect {
-		return ModelRequest{Messages: s.critique(), JSON: true}
+		return ModelRequest{Messages: s.critique(), JSON: true, Schema: verdictSchema}
 	}
 	r := ModelRequest{Messages: Conversation(s, opening)}
 	switch {
 	case !s.Task.offersTools(true):
-		r.JSON = true
+		r.JSON, r.Schema = true, answerSchema
+		if s.round.phase == planning {
+			r.Schema = tools.moveSchema()
+		}
 	case s.round.phase == planning:
 		r.Tools = tools.specs
 	}

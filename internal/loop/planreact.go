@@ -38,8 +38,8 @@ func (planReact) opening(s *State, tools Toolbox) []Message {
 	}
 }
 
-func (planReact) request(s *State, _ Toolbox, opening []Message, _ AskModel) ModelRequest {
-	return ModelRequest{Messages: Conversation(s, opening), JSON: true}
+func (planReact) request(s *State, tools Toolbox, opening []Message, _ AskModel) ModelRequest {
+	return ModelRequest{Messages: Conversation(s, opening), JSON: true, Schema: tools.messageSchema()}
 }
 
 func (planReact) judge(s *State, tools Toolbox, _ AskModel, r ModelReply) Data {

@@ -258,6 +258,8 @@ type ModelRequest struct {
 type ReplySchema struct {
 	Name   string
 	Schema json.RawMessage
+	Strict bool // all properties are required and no others allowed, as endpoints want it that hold to a schema strictly
+	Told   bool // the prompt says the same in its own words
 }
 
 // NativeCall is a tool call in the endpoint's own form. Arguments are as the model wrote them, valid JSON or not.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+
+	"ratchet/internal/plan"
 )
 
 // A strategy says what the model is shown and how its reply is judged. It can't commit, call or wait: only the engine
@@ -54,11 +56,13 @@ type Toolbox struct {
 	specs []ToolSpec // sorted by name
 	names []string
 	index map[string]int
+
+	replies *replyCache
 }
 
 // NewToolbox returns a toolbox of these tools.
 func NewToolbox(specs []ToolSpec) Toolbox {
-	t := Toolbox{specs: specs, names: make([]string, len(specs)), index: make(map[string]int, len(specs))}
+	t := Toolbox{specs: specs, names: make([]string, len(specs)), index: make(map[string]int, len(specs)), replies: &replyCache{}}
 	for i, s := range specs {
 		t.names[i], t.index[s.Name] = s.Name, i
 	}
@@ -84,6 +88,13 @@ func (t Toolbox) arguments(tool string, args json.RawMessage) (json.RawMessage, 
 		return nil, nil, false
 	}
 	checked, problems := spec.Check(args)
+	if len(problems) > 0 {
+		if without, some := plan.WithoutNulls(spec.Schema, args); some {
+			if rest, wrong := spec.Check(without); len(wrong) == 0 {
+				return rest, nil, true
+			}
+		}
+	}
 	return checked, problems, true
 }
 

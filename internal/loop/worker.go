@@ -19,7 +19,8 @@ type Worker struct {
 	mu     sync.Mutex
 	inHand map[RunID]*drive
 
-	warnings sync.Map // what was logged once already
+	replies  *replyCache // schemas of replies
+	warnings sync.Map    // what was logged once already
 	sweeper  sweeper
 	shelf    shelf
 }
@@ -36,7 +37,7 @@ func NewWorker(c Config) (*Worker, error) {
 		return nil, err
 	}
 	return &Worker{
-		Config: c, source: "/" + c.Prefix + "/worker/" + c.Name, inHand: map[RunID]*drive{},
+		Config: c, source: "/" + c.Prefix + "/worker/" + c.Name, inHand: map[RunID]*drive{}, replies: &replyCache{},
 	}, nil
 }
 

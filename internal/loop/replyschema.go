@@ -1,0 +1,229 @@
+package loop
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"sync"
+
+	"ratchet/internal/plan"
+)
+
+// The replies of a strategy as JSON Schemas, for endpoints that hold a model to one. They say what the protocol says and
+// what the run's tools want, as far as a schema can; the referee is the check of the reply all the same. Each is the same
+// byte for byte as long as the tools are, since providers cache it as the beginning of the prompt. Properties stand in the
+// order in which a model should write them.
+
+// replyCache keeps the schemas that were built, for all runs of a worker.
+type replyCache struct {
+	mu    sync.Mutex
+	built map[string]*ReplySchema
+}
+
+// maxReplySchemas bounds the cache: tools that are narrowed by tasks make many sets.
+const maxReplySchemas = 512
+
+func (c *replyCache) get(key string, build func() *ReplySchema) *ReplySchema {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.built[key]
+	if s == nil {
+		if c.built == nil || len(c.built) >= maxReplySchemas {
+			c.built = map[string]*ReplySchema{}
+		}
+		s = build()
+		c.built[key] = s
+	}
+	return s
+}
+
+// maxToolSchemas is how long the schemas of all tools together may be, in bytes, to go into that of a reply. They stand in
+// the prompt already; beyond this the names of the tools have to do.
+const maxToolSchemas = 16 << 10
+
+// Pieces of schemas. What a message of another type has no use for is null.
+const (
+	stringOrNull = `{"type":["string","null"]}`
+	planItems    = `{"type":"array","items":{"type":"object","properties":{"step":{"type":"string"},` +
+		`"status":{"type":"string","enum":["pending","in_progress","done","blocked"]},"result":{"type":["string","null"]}},` +
+		`"required":["step","status","result"],"additionalProperties":false}}`
+	// A person is asked for one simple value where the schema has to be strict.
+	simpleSchema = `{"anyOf":[{"type":"null"},{"type":"object","properties":{"type":{"type":"string",` +
+		`"enum":["string","number","integer","boolean"]}},"required":["type"],"additionalProperties":false},` +
+		`{"type":"object","properties":{"type":{"type":"string","enum":["string"]},"enum":{"type":"array","items":{"type":"string"}}},` +
+		`"required":["type","enum"],"additionalProperties":false}]}`
+	objectOrNull = `{"type":["object","null"]}`
+)
+
+// object writes the schema of an object with these properties, all of them required, given as name and schema in turn.
+func object(properties ...string) string {
+	var b, required strings.Builder
+	for i := 0; i < len(properties); i += 2 {
+		if i > 0 {
+			b.WriteByte(',')
+			required.WriteByte(',')
+		}
+		name := quoted(properties[i])
+		b.WriteString(name + ":" + properties[i+1])
+		required.WriteString(name)
+	}
+	return `{"type":"object","properties":{` + b.String() + `},"required":[` + required.String() + `],"additionalProperties":false}`
+}
+
+// oneOf writes the schema of a text that is one of these.
+func oneOf[T ~string](values ...T) string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = quoted(string(v))
+	}
+	return `{"type":"string","enum":[` + strings.Join(list, ",") + `]}`
+}
+
+func quoted(text string) string {
+	b, err := encodeJSON(text)
+	if err != nil {
+		panic(err) // a string always encodes
+	}
+	return string(b)
+}
+
+// key identifies the set of tools.
+func (t Toolbox) key(kind string) string {
+	var b strings.Builder
+	b.WriteString(kind)
+	for _, s := range t.specs {
+		b.WriteString("\x00" + s.Name + "\x00" + s.Digest)
+	}
+	return b.String()
+}
+
+// messageSchema is that of a plan_react message.
+func (t Toolbox) messageSchema() *ReplySchema {
+	return t.replies.get(t.key("message"), func() *ReplySchema {
+		calls, strict := t.callsSchema()
+		answer := simpleSchema
+		if !strict {
+			answer = objectOrNull
+		}
+		return told("message", strict, object(
+			"type", oneOf(plan.CreatePlan, plan.UpdatePlan, plan.ToolCall, plan.ReasoningStep, plan.AskUser, plan.FinalAnswer),
+			"thought", `{"type":"string"}`, "plan", planItems, "calls", calls, "question", stringOrNull, "answer_schema", answer,
+			"answer", stringOrNull))
+	})
+}
+
+// moveSchema is that of a planner's move in plan_act_reflect: calls, or an answer.
+func (t Toolbox) moveSchema() *ReplySchema {
+	return t.replies.get(t.key("move"), func() *ReplySchema {
+		calls, strict := t.callsSchema()
+		return told("move", strict, object("type", oneOf(plan.ToolCall, plan.FinalAnswer), "thought", `{"type":"string"}`, "calls", calls,
+			"answer", stringOrNull))
+	})
+}
+
+// dagSchema is that of a plan for plan_execute. Arguments may hold references in place of values, so nothing is said of them.
+func (t Toolbox) dagSchema() *ReplySchema {
+	return t.replies.get(t.key("dag"), func() *ReplySchema {
+		const texts = `{"type":"array","items":{"type":"string"}}`
+		tool := `{"type":"string"}`
+		if len(t.names) > 0 {
+			tool = oneOf(t.names...)
+		}
+		step := object("id", `{"type":"string"}`, "tool", tool, "args", `{"type":"object"}`, "after", texts, "open", texts)
+		return told("plan", false, object("type", oneOf(plan.CreatePlan), "thought", `{"type":"string"}`, "plan", `{"type":"array","items":`+step+`}`))
+	})
+}
+
+var (
+	answerSchema  = told("answer", true, object("type", oneOf(plan.FinalAnswer), "thought", `{"type":"string"}`, "answer", `{"type":"string"}`))
+	verdictSchema = told("verdict", true, object("done", `{"type":"boolean"}`, "guidance", `{"type":"string"}`))
+)
+
+// told is a schema that the prompt tells in its own words.
+func told(name string, strict bool, schema string) *ReplySchema {
+	return &ReplySchema{Name: name, Schema: json.RawMessage(schema), Strict: strict, Told: true}
+}
+
+// callsSchema is that of a list of calls, or null; strict where the arguments of all tools have a strict form.
+func (t Toolbox) callsSchema() (schema string, strict bool) {
+	if len(t.specs) == 0 {
+		return `{"type":"null"}`, true
+	}
+	size := 0
+	for _, s := range t.specs {
+		size += len(s.Schema)
+	}
+	if size > maxToolSchemas {
+		return nullOrList(object("name", oneOf(t.names...), "arguments", `{"type":"object"}`)), false
+	}
+	calls := make([]string, len(t.specs))
+	strict = true
+	for i, s := range t.specs {
+		args, ok := plan.StrictSchema(s.Schema)
+		if strict = strict && ok; !strict {
+			break
+		}
+		calls[i] = object("name", oneOf(s.Name), "arguments", string(args))
+	}
+	if !strict {
+		for i, s := range t.specs {
+			calls[i] = object("name", oneOf(s.Name), "arguments", embedded(s.Schema))
+		}
+	}
+	if len(calls) == 1 {
+		return nullOrList(calls[0]), strict
+	}
+	return nullOrList(`{"anyOf":[` + strings.Join(calls, ",") + `]}`), strict
+}
+
+func nullOrList(item string) string {
+	return `{"anyOf":[{"type":"null"},{"type":"array","items":` + item + `}]}`
+}
+
+// embedded is a tool's schema as a part of another one. One that refers to its own parts can't be moved.
+func embedded(schema json.RawMessage) string {
+	var b bytes.Buffer
+	for _, keyword := range []string{`"$ref"`, `"$dynamicRef"`, `"$id"`, `"$anchor"`} {
+		if bytes.Contains(schema, []byte(keyword)) {
+			return `{"type":"object"}`
+		}
+	}
+	if len(schema) == 0 || json.Compact(&b, schema) != nil {
+		return `{"type":"object"}`
+	}
+	return b.String()
+}
+
+// fillSchema is that of a fill: exactly the open fields of a tool, as its schema wants them.
+func (t Toolbox) fillSchema(tool string, open []string) *ReplySchema {
+	spec, _ := t.Spec(tool)
+	return t.replies.get("fill\x00"+tool+"\x00"+spec.Digest+"\x00"+strings.Join(open, "\x00"), func() *ReplySchema {
+		var s struct {
+			Properties map[string]json.RawMessage `json:"properties"`
+		}
+		_ = json.Unmarshal(spec.Schema, &s) // without properties nothing is said of the fields but their names
+		strict := true
+		fields := make([]string, 0, 2*len(open))
+		for _, name := range open {
+			value, ok := plan.StrictSchema(s.Properties[name])
+			if strict = strict && ok; !strict {
+				break
+			}
+			fields = append(fields, name, string(value))
+		}
+		if !strict {
+			fields = fields[:0]
+			for _, name := range open {
+				fields = append(fields, name, field(s.Properties[name]))
+			}
+		}
+		return told("fill", strict, object("type", oneOf(plan.Fill), "fields", object(fields...)))
+	})
+}
+
+func field(schema json.RawMessage) string {
+	if text := embedded(schema); len(schema) > 0 && text != `{"type":"object"}` {
+		return text
+	}
+	return `{}`
+}
