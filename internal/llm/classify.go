@@ -216,19 +216,28 @@ func readError(body []byte) apiError {
 }
 
 // waitAsked reads how long the endpoint wants to be left alone: retry-after-ms, else Retry-After in seconds or as a date.
-// What can't be read, is negative, or has passed is no wish.
+// Fractions are understood, though no standard has them. What can't be read, is negative, or has passed is no wish.
 func waitAsked(h http.Header, now time.Time) time.Duration {
-	if ms, err := strconv.ParseInt(h.Get("Retry-After-Ms"), 10, 32); err == nil && ms > 0 {
-		return time.Duration(ms) * time.Millisecond
+	if wait := units(h.Get("Retry-After-Ms"), time.Millisecond); wait > 0 {
+		return wait
 	}
 	asked := h.Get("Retry-After")
-	if s, err := strconv.ParseInt(asked, 10, 32); err == nil {
-		return max(0, time.Duration(s)*time.Second)
+	if wait := units(asked, time.Second); wait > 0 {
+		return wait
 	}
 	if at, err := http.ParseTime(asked); err == nil {
 		return max(0, at.Sub(now))
 	}
 	return 0
+}
+
+// units reads so many units of time; 0 where it is no number of them above zero. More than a run may wait is that.
+func units(text string, unit time.Duration) time.Duration {
+	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || !(n > 0) {
+		return 0
+	}
+	return time.Duration(min(n*float64(unit), float64(maxAfter)))
 }
 
 // resetAsked reads when a used up limit is full again, from the headers of OpenAI and those who took them over. Where both
