@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"ratchet/internal/plan"
 )
 
 // Where a model is configured for it, what turns that are left out were about is told in that model's words in place of the
@@ -15,6 +17,9 @@ import (
 
 // summaryPatience is how long a summary may take.
 const summaryPatience = time.Minute
+
+// turnsPrompt is the version of the texts that ask for one.
+const turnsPrompt = "turns/1"
 
 // summaryKey prefixes the keys of calls for a summary; the key of the model call that needs it follows.
 const summaryKey = "summary/"
@@ -43,7 +48,7 @@ func (dr *drive) summarize(d AskModel, byRule Summary, window int) {
 }
 
 func (dr *drive) summarized(d AskModel, sum Summary, since int, reply ModelReply, failed error) error {
-	switch text := strings.TrimSpace(reply.Text); {
+	switch text := strings.TrimSpace(plan.CutReasoning(reply.Text)); {
 	case failed != nil:
 		var fault *ModelError
 		if !errors.As(failed, &fault) {
@@ -88,8 +93,8 @@ func (s *State) summaryRequest(upto uint64, window int) ModelRequest {
 		Talk string
 	}{s.Task, strings.TrimSpace(b.String())}
 	return ModelRequest{Messages: squeeze([]Message{
-		{Role: "system", Content: render("summarize.system.tmpl", nil)},
-		{Role: "user", Content: render("summarize.turns.tmpl", data)},
+		{Role: "system", Content: render(turnsPrompt+"/system.tmpl", nil)},
+		{Role: "user", Content: render(turnsPrompt+"/turns.tmpl", data)},
 	}, window)}
 }
 
