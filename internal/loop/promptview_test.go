@@ -131,10 +131,10 @@ func mustJSON(t *testing.T, v any) []byte {
 func TestPromptsOfTroubledRunsAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	no := "I would rather not."
-	script := converse(planned, no, asks, no, no, "Write JSON.", planned, answered)
-	fills := converse(steps(step("1", "calculate", `{}`, `"open": ["expression"]`)), no, `{"type": "fill", "fields": {"expression": "6*7"}}`, finished)
-	critic := converse("Six.", "Looks good to me.", `{"done": false, "guidance": "Again."}`, "It is 42.", verdictYes, "It is 43.", verdictYes)
-	second := converse(planned, answered)
+	script := say(planned, no, asks, no, no, "Write JSON.", planned, answered)
+	fills := say(steps(step("1", "calculate", `{}`, `"open": ["expression"]`)), no, `{"type": "fill", "fields": {"expression": "6*7"}}`, finished)
+	critic := say("Six.", "Looks good to me.", `{"done": false, "guidance": "Again."}`, "It is 42.", verdictYes, "It is 43.", verdictYes)
+	second := say(planned, answered)
 	gate := make(chan struct{})
 	r := newRig(t, func(q llmtest.Request) llmtest.Reply {
 		var reply llmtest.Reply
