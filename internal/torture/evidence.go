@@ -114,6 +114,34 @@ func readStream(ctx context.Context, js jetstream.JetStream, stream string, from
 	}
 }
 
+// readPatience bounds the reading of a whole stream: on a machine without time to spare a batch may end early.
+const readPatience = 2 * time.Minute
+
+// readAll calls visit for each message of a stream that nobody writes to any more. It is an error where one is missing: what
+// was not read must not pass for what is not there.
+func readAll(ctx context.Context, js jetstream.JetStream, stream string, visit func(stored)) error {
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", stream, err)
+	}
+	want, got, next := s.CachedInfo().State.Msgs, uint64(0), uint64(1)
+	for {
+		last, err := readStream(ctx, js, stream, next, func(m stored) {
+			got++
+			visit(m)
+		})
+		switch next = max(next, last+1); {
+		case got >= want:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("read %s: %d of %d messages within %s: %w", stream, got, want, readPatience, errors.Join(err, ctx.Err()))
+		}
+		sleep(ctx, 50*time.Millisecond)
+	}
+}
+
 // queues lists the subjects of what lies in the two queues.
 func queues(ctx context.Context, js jetstream.JetStream) (tasks, wakes []string, err error) {
 	list := func(name string) (subjects []string, err error) {
@@ -159,7 +187,7 @@ func collect(ctx context.Context, logs string, w *world, ledger *Ledger) (Eviden
 		{"KV_" + bucketTalks, func(m stored) { decodeInto(e.Sessions, m) }},
 	}
 	for _, r := range reads {
-		if _, err := readStream(ctx, w.js, r.stream, 1, r.visit); err != nil {
+		if err := readAll(ctx, w.js, r.stream, r.visit); err != nil {
 			return e, err
 		}
 	}
