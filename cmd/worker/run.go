@@ -22,6 +22,7 @@ import (
 	"ratchet/internal/bus"
 	"ratchet/internal/llm"
 	"ratchet/internal/node"
+	"ratchet/internal/web"
 )
 
 // gcPercent lets the heap of a worker, which is small, grow further between two collections: a twentieth of the processor
@@ -91,9 +92,12 @@ type flags struct {
 
 	Tools string `help:"Tools file (YAML); without it calculate, current_time, add_numbers and read_result, and with --model demo the sample tools." placeholder:"FILE"`
 
-	HTTP      string `name:"http" default:"127.0.0.1:8080" help:"Address of /healthz and /readyz; empty turns it off."`
-	LogFormat string `enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal, else json."`
-	LogLevel  string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+	HTTP         string `name:"http" default:"127.0.0.1:8080" help:"Address of the console, /healthz and /readyz; empty turns it off. Beyond loopback the console needs --http-token or --http-identity-header."`
+	HTTPToken    string `name:"http-token" env:"RATCHET_HTTP_TOKEN" help:"Token that the console asks for. Better given in the environment, where other users can't read it." placeholder:"TOKEN"`
+	HTTPIdentity string `name:"http-identity-header" help:"Header in which a trusted proxy in front of the console says who somebody is, such as X-Forwarded-User. The proxy must remove it from what it receives, and nobody must reach the address past it." placeholder:"NAME"`
+	Console      bool   `default:"true" negatable:"" help:"Serve the console at the --http address."`
+	LogFormat    string `enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal, else json."`
+	LogLevel     string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
 const description = `Takes tasks from NATS JetStream and drives agent runs, one validated step at a time.
@@ -196,7 +200,14 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 		Model: llm.Config{
 			BaseURL: baseURL, APIKey: apiKey, Model: f.Model, Fallback: f.FallbackModel, NoHeaders: f.NoLLMHeaders,
 		},
-		Window: f.Window, SummaryModel: f.SummaryModel, Stream: f.Stream, Demo: f.Model == "demo", Files: f.Data, Tools: f.Tools, Getenv: os.Getenv, HTTP: f.HTTP, Log: log,
+		Window: f.Window, SummaryModel: f.SummaryModel, Stream: f.Stream, Demo: f.Model == "demo", Files: f.Data, Tools: f.Tools,
+		Getenv: os.Getenv, HTTP: f.HTTP, NoConsole: !f.Console,
+		Access: web.Access{Token: f.HTTPToken, IdentityHeader: f.HTTPIdentity}, Log: log,
+	}
+	if access := (web.Access{Address: f.HTTP, Token: f.HTTPToken, IdentityHeader: f.HTTPIdentity}); f.HTTP != "" && f.Console {
+		if err := access.Check(); err != nil {
+			return o, err
+		}
 	}
 	o.Memory = node.MemoryOptions{
 		Off: !f.Learn, Summaries: f.SummarizeSessions, Weaviate: f.Weaviate, WeaviateKey: os.Getenv("WEAVIATE_API_KEY"), Vectorizer: f.WeaviateVectorizer,

@@ -11,7 +11,7 @@ import (
 const readyTimeout = 3 * time.Second
 
 // health answers /healthz while the process lives, and /readyz while it can take work: 503 with the reason otherwise.
-func (n *Node) health() http.Handler {
+func (n *Node) health() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")

@@ -27,6 +27,7 @@ import (
 	"ratchet/internal/tools"
 	demotools "ratchet/internal/tools/demo"
 	"ratchet/internal/tools/toolfile"
+	"ratchet/internal/web"
 )
 
 // Options say what a node is made of.
@@ -54,7 +55,9 @@ type Options struct {
 	Tools        string              // tools file; empty: the built-ins, and with Demo the sample tools
 	Getenv       func(string) string // for ${NAME} in the tools file; nil: nothing is set
 
-	HTTP string // address of /healthz and /readyz; empty: none
+	HTTP      string     // address of the console, /healthz and /readyz; empty: none
+	NoConsole bool       // the health pages alone
+	Access    web.Access // who may use the console; its address is HTTP
 
 	Log *slog.Logger
 }
@@ -69,6 +72,8 @@ type Node struct {
 	worker   *loop.Worker
 	memory   *memory.Guarded
 	service  *bus.Service
+	recent   *web.LogTail // what the console shows of the log; nil without one
+	http     string       // address that is listened on
 	closers  []func()
 }
 
@@ -78,7 +83,12 @@ func Start(ctx context.Context, opts Options) (n *Node, err error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	opts.Name = cmp.Or(opts.Name, workerName())
-	n = &Node{opts: opts, log: opts.Log.With("worker", opts.Name)}
+	var recent *web.LogTail
+	if opts.HTTP != "" && !opts.NoConsole {
+		recent = web.NewLogTail(opts.Log.Handler())
+		opts.Log = slog.New(recent)
+	}
+	n = &Node{opts: opts, log: opts.Log.With("worker", opts.Name), recent: recent}
 	defer func() {
 		if err != nil {
 			n.Close()
@@ -226,13 +236,26 @@ func (n *Node) startHTTP(ctx context.Context) error {
 	if n.opts.HTTP == "" {
 		return nil
 	}
-	address, err := n.serve(ctx, n.opts.HTTP, n.health())
+	mux, paths := n.health(), "/healthz /readyz"
+	if !n.opts.NoConsole {
+		console, err := n.console()
+		if err != nil {
+			return err
+		}
+		mux.Handle("/", console)
+		paths = "/ (the console) " + paths
+	}
+	address, err := n.serve(ctx, n.opts.HTTP, mux)
 	if err != nil {
 		return fmt.Errorf("listen on %s (--http; empty turns it off): %w", n.opts.HTTP, err)
 	}
-	n.log.Info("serving HTTP", "address", "http://"+address, "paths", "/healthz /readyz")
+	n.http = "http://" + address
+	n.log.Info("serving HTTP", "address", n.http, "paths", paths)
 	return nil
 }
+
+// HTTP is where the console and the health pages are; empty where there are none.
+func (n *Node) HTTP() string { return n.http }
 
 // Conn is the node's connection, for others in the same process.
 func (n *Node) Conn() *nats.Conn { return n.conn }
