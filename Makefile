@@ -19,6 +19,7 @@ npm: ## the real peers that tests talk to, from the npm registry
 	npm ci --prefix internal/llm/testdata/npm --ignore-scripts --no-audit --no-fund
 	npm ci --prefix internal/tools/testdata/npm --ignore-scripts --no-audit --no-fund
 	npm ci --prefix internal/contract/testdata/npm --ignore-scripts --no-audit --no-fund
+	npm ci --prefix internal/web/testdata/npm --ignore-scripts --no-audit --no-fund
 	npm ci --prefix examples/node-tool --ignore-scripts --no-audit --no-fund
 
 $(BIN)/weaviate-server: deploy/weaviate/go.mod

@@ -24,6 +24,10 @@
     for (const box of $$('[data-new]', incoming.content)) {
       if (document.getElementById(box.dataset.new)) box.remove();
     }
+    // What the stream says of a list that has just been filtered anew is of no use any more.
+    for (const part of [...incoming.content.children]) {
+      if (part.getAttribute('hx-swap-oob') === 'true' && !document.getElementById(part.id)) part.remove();
+    }
     const stick = window.innerHeight + window.scrollY > document.body.scrollHeight - 80;
     const before = $('#timeline')?.lastElementChild;
     htmx.swap(document.body, incoming.innerHTML, {swapStyle: 'none', swapDelay: 0, settleDelay: 0});
