@@ -160,7 +160,7 @@ type Service struct {
 func (b *Bus) Serve(api API) (*Service, error) {
 	service, err := micro.AddService(b.nc, micro.Config{
 		Name: b.names.prefix, Version: serviceVersion, Description: "runs of LLM agents: submit, reply, control, read",
-		ErrorHandler: func(_ micro.Service, err *micro.NATSError) { b.log.Warn("API trouble", "err", err) },
+		ErrorHandler: func(_ micro.Service, err *micro.NATSError) { b.log.Warn("API trouble", "error", err) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("serve the API: %w", err)
@@ -242,6 +242,10 @@ func (s *Service) answer(request micro.Request, handler Handler) {
 	defer cancel()
 	subject := request.Subject()
 	tenant := subject[strings.LastIndexByte(subject, '.')+1:]
+	trace := nats.Header(request.Headers()).Get(headerTrace)
+	if _, ok := loop.ParseTraceparent(trace); ok {
+		ctx = loop.WithTraceparent(ctx, trace)
+	}
 	result, err := call(ctx, handler, tenant, request.Data())
 	var body []byte
 	if err == nil {
@@ -265,7 +269,7 @@ func (s *Service) respond(request micro.Request, body []byte, err error) {
 		}
 	}
 	if err := s.bus.nc.PublishMsg(msg); err != nil {
-		s.bus.log.Warn("API answer not sent", "subject", request.Subject(), "err", err)
+		s.bus.log.Warn("API answer not sent", "subject", request.Subject(), "error", err)
 	}
 }
 
@@ -294,7 +298,7 @@ func (s *Service) told(subject string, err error) *APIError {
 	case errors.Is(err, errStopping) || s.ctx.Err() != nil:
 		return &APIError{503, errStopping.Error()}
 	default:
-		s.bus.log.Error("API request failed", "subject", subject, "err", err)
+		s.bus.log.Error("API request failed", "subject", subject, "error", err)
 		return &APIError{500, "the worker could not do this; its log says why"}
 	}
 }

@@ -104,7 +104,11 @@ func (c *Client) ask(ctx context.Context, op string, request, answer any) error 
 			return fmt.Errorf("%s: %w", op, err)
 		}
 	}
-	msg, err := c.nc.RequestWithContext(ctx, c.names.api(op, c.tenant), body)
+	question := &nats.Msg{Subject: c.names.api(op, c.tenant), Data: body}
+	if trace := loop.Traceparent(ctx); trace != "" {
+		question.Header = nats.Header{headerTrace: {trace}}
+	}
+	msg, err := c.nc.RequestMsgWithContext(ctx, question)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%s: %w under prefix %s at %s; start one", op, ErrNoWorker, c.names.prefix, c.nc.ConnectedUrlRedacted())

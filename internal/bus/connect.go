@@ -56,7 +56,7 @@ func Connect(ctx context.Context, opts ConnectOptions) (*nats.Conn, error) {
 			return nil, fmt.Errorf("connect to NATS at %s: %w", where, err)
 		}
 		if wait == retryFrom {
-			opts.Log.Warn("NATS can't be reached yet; trying again", "server", where, "err", err)
+			opts.Log.Warn("NATS can't be reached yet; trying again", "server", where, "error", err)
 		}
 		select {
 		case <-time.After(wait):
@@ -139,7 +139,7 @@ func (o ConnectOptions) options() []nats.Option {
 		nats.PingInterval(20 * time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				log.Warn("connection to NATS lost; reconnecting", "err", err)
+				log.Warn("connection to NATS lost; reconnecting", "error", err)
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
@@ -196,7 +196,7 @@ func (r *repeats) lately(err error) bool {
 
 // logAsync logs what the server or client says outside of any call.
 func logAsync(log *slog.Logger, sub *nats.Subscription, err error) {
-	args := []any{"err", err}
+	args := []any{"error", err}
 	if sub != nil {
 		args = append(args, "subject", sub.Subject)
 	}

@@ -26,6 +26,7 @@ const (
 // Headers of ours. The Nats- headers are the server's.
 const (
 	headerContentType    = "Content-Type"
+	headerTrace          = "traceparent"     // of a task, and of an API request that makes one: W3C Trace Context
 	headerType           = "Ratchet-Type"    // of an event: its type, so that a reader can skip without decoding
 	headerOutcome        = "Ratchet-Outcome" // of a queue message: the token under which its outcome is awaited
 	headerReason         = "Ratchet-Reason"  // the rest: of a dead letter

@@ -43,7 +43,7 @@ func (b *Bus) Tell(d loop.Delivery, status, message string) {
 		err = b.nc.Publish(b.names.outcome(token), body)
 	}
 	if err != nil {
-		b.log.Warn("outcome not told", "run", d.RunID.String(), "err", err)
+		b.log.Warn("outcome not told", "tenant", d.Tenant, "run", d.Run, "error", err)
 	}
 }
 

@@ -49,6 +49,9 @@ func (b *Bus) publish(ctx context.Context, subject string, body []byte, msgID, t
 	if token != "" {
 		msg.Header.Set(headerOutcome, token)
 	}
+	if trace := loop.Traceparent(ctx); trace != "" {
+		msg.Header.Set(headerTrace, trace)
+	}
 	ack, err := b.js.PublishMsg(ctx, msg)
 	if err != nil {
 		return Stored{}, fmt.Errorf("publish to %s: %w", subject, b.explain(err))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,6 +26,7 @@ type stored struct {
 	Seq     uint64
 	Header  map[string][]string
 	Data    []byte
+	Time    time.Time // known of messages that the leader was asked for
 }
 
 // scan calls visit for each message of a stream that matches filter and has a sequence greater than after, in order,
@@ -90,7 +92,7 @@ func (b *Bus) scanBatch(
 			break
 		}
 		last, pending = seq, lastOf(msg.Header, "Nats-Num-Pending") != "0"
-		if !visit(stored{lastOf(msg.Header, jetstream.SubjectHeader), seq, msg.Header, msg.Data}) {
+		if !visit(stored{Subject: lastOf(msg.Header, jetstream.SubjectHeader), Seq: seq, Header: msg.Header, Data: msg.Data}) {
 			return last, pending, true, nil
 		}
 	}
@@ -128,10 +130,11 @@ func (b *Bus) leaderGet(ctx context.Context, stream string, request map[string]a
 	var r struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message *struct {
-			Subject string `json:"subject"`
-			Seq     uint64 `json:"seq"`
-			Headers []byte `json:"hdrs"`
-			Data    []byte `json:"data"`
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Headers []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer.Data, &r); err != nil {
@@ -145,7 +148,7 @@ func (b *Bus) leaderGet(ctx context.Context, stream string, request map[string]a
 	case r.Message == nil:
 		return stored{}, errors.New("the server's answer holds no message")
 	}
-	msg := stored{Subject: r.Message.Subject, Seq: r.Message.Seq, Data: r.Message.Data}
+	msg := stored{Subject: r.Message.Subject, Seq: r.Message.Seq, Data: r.Message.Data, Time: r.Message.Time}
 	if len(r.Message.Headers) > 0 {
 		if msg.Header, err = nats.DecodeHeadersMsg(r.Message.Headers); err != nil {
 			return stored{}, fmt.Errorf("the server's answer holds headers that can't be read: %w", err)

@@ -36,7 +36,7 @@ func (b *Bus) LoadSession(ctx context.Context, tenant, session string) (loop.Ses
 			fmt.Errorf("session %s of tenant %s has version %d: %w", session, tenant, s.V, loop.ErrNewer)
 	}
 	if err != nil || !sane(s) {
-		b.log.Warn("what is stored is no conversation; it starts anew", "tenant", tenant, "session", session, "err", err)
+		b.log.Warn("what is stored is no conversation; it starts anew", "tenant", tenant, "session", session, "error", err)
 		s = loop.Session{V: sessionVersion}
 	}
 	return s, entry.Revision(), nil

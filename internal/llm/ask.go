@@ -74,6 +74,9 @@ func (c *Client) attempt(ctx context.Context, req request, out *pieces) (loop.Mo
 	if !c.conf.NoHeaders {
 		ex.header.Set("X-Ratchet-Run", req.run.String())
 		ex.header.Set("X-Ratchet-Purpose", string(req.purpose))
+		if trace := loop.Traceparent(ctx); trace != "" {
+			ex.header.Set("Traceparent", trace)
+		}
 	}
 	ctx, stop := c.limit(ctx, ex, req.stream)
 	defer stop()

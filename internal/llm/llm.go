@@ -42,7 +42,7 @@ type Config struct {
 	Model    string   // --model, for requests that name none; DefaultModel
 	Fallback []string // --fallback-model, for requests that name none; none
 
-	NoHeaders bool // --no-llm-headers: do not send X-Ratchet-Run and X-Ratchet-Purpose
+	NoHeaders bool // --no-llm-headers: do not send X-Ratchet-Run, X-Ratchet-Purpose and traceparent
 
 	// Timeout of one attempt, from connecting to the last byte. Of a streamed one it is the longest silence between two
 	// pieces, and five times as much the limit of the whole. 120s

@@ -141,6 +141,9 @@ func (dr *drive) claimStored(head Head, revision uint64) (owned bool, err error)
 		return false, fmt.Errorf("claim %s: %w", dr.id, err)
 	}
 	dr.claimed(h, newRevision)
+	if head.Owner != nil {
+		dr.from = head.Owner.Worker
+	}
 	if head.Owner != nil && head.Owner.Worker != dr.w.Name {
 		dr.w.Wakes.Claimed(dr.id, dr.w.Name)
 	}

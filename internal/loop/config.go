@@ -48,6 +48,8 @@ type Config struct {
 	// streamed. An empty piece says that the reply of that turn begins anew. It must not block.
 	Stream func(id RunID, turn int, piece string)
 
+	Observer Observer // told what the worker does; none
+
 	Log *slog.Logger
 	Now func() time.Time // wall clock; time.Now
 }
@@ -64,6 +66,9 @@ func (c Config) withDefaults() Config {
 	c.Facts = cmp.Or(c.Facts, 3)
 	c.Window = cmp.Or(c.Window, 24_000)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	if c.Observer == nil {
+		c.Observer = Unobserved{}
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -1,10 +1,12 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 )
@@ -36,18 +38,25 @@ type verdict struct {
 	message string
 	bury    string        // reason of the dead letter, if it is one
 	later   time.Duration // give it back for so long
+	run     string        // that it is about, as far as it was read
+	trace   Trace         // of that run, once it is known
 }
 
 // answerDoor handles one inbox message and settles it.
 func (w *Worker) answerDoor(ctx context.Context, d Delivery) {
-	log := w.Log.With("tenant", d.Tenant, "run", d.Run, "kind", d.Kind, "sequence", d.Seq)
+	w.Observer.Delivered(d)
 	v, err := w.decide(ctx, d)
+	if err == nil && v.bury == "" && v.later == 0 {
+		w.done(ctx, d, v)
+		return
+	}
+	log := w.doorLog(d, v)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return // the lease ends and another worker takes it
 	case err != nil && d.Attempt >= doorTries && isPoison(err):
 		log.Error("a message failed too often and is put aside as a dead letter", "error", err, "deliveries", d.Attempt)
-		v = verdict{status: OutcomeInvalid, message: err.Error(), bury: "failed"}
+		v.status, v.message, v.bury = OutcomeInvalid, err.Error(), "failed"
 	case err != nil:
 		log.Warn("a message could not be handled; it will be delivered again", "error", err, "deliveries", d.Attempt)
 		w.giveBack(log.Warn, d, backoff(d.Attempt))
@@ -64,10 +73,24 @@ func (w *Worker) answerDoor(ctx context.Context, d Delivery) {
 		}
 		log.Warn("a message can't be processed and is put aside as a dead letter", "reason", v.bury, "error", v.message)
 	}
+	w.done(ctx, d, v)
+}
+
+// done takes a message that was handled out of the queue.
+func (w *Worker) done(ctx context.Context, d Delivery, v verdict) {
 	if err := d.Settler.Ack(ctx); err != nil {
-		log.Warn("a handled message could not be acknowledged; it will be delivered again", "error", err)
+		w.doorLog(d, v).Warn("a handled message could not be acknowledged; it will be delivered again", "error", err)
 	}
 	w.Outcomes.Tell(d, v.status, v.message)
+}
+
+// doorLog is the log with what is known of a message and of its run.
+func (w *Worker) doorLog(d Delivery, v verdict) *slog.Logger {
+	log := w.Log.With(logTenant, d.Tenant, logRun, cmp.Or(d.Run, v.run), "kind", d.Kind, "sequence", d.Seq)
+	if v.trace != (Trace{}) {
+		log = log.With(logTrace, v.trace.TraceID())
+	}
+	return log
 }
 
 func (w *Worker) giveBack(warn func(string, ...any), d Delivery, delay time.Duration) {
@@ -125,8 +148,9 @@ func invalid(message string) verdict {
 // cause names the queue message an event came from.
 func (d Delivery) cause() string { return fmt.Sprintf("%s:%d:%d", d.Stream, d.Seq, d.Time.UnixNano()) }
 
-func (w *Worker) acceptTask(ctx context.Context, d Delivery) (verdict, error) {
+func (w *Worker) acceptTask(ctx context.Context, d Delivery) (v verdict, err error) {
 	task, unknown, problem := ParseTask(d.Body, d.DefaultID)
+	defer func() { v.run = task.ID }()
 	if len(unknown) > 0 {
 		w.warnOnce("task "+strings.Join(unknown, ","), "a task has fields that mean nothing here; they are ignored", "fields", unknown)
 	}
@@ -137,7 +161,7 @@ func (w *Worker) acceptTask(ctx context.Context, d Delivery) (verdict, error) {
 		if len(missing) == 0 {
 			return w.begin(ctx, d, id, task.Metadata, Accepted{
 				Task: task, Tools: offered(specs, task), Prompt: strategies[task.Strategy].prompt(), Catalogue: w.pin(ctx, specs),
-				RedriveOf: redriveOf,
+				RedriveOf: redriveOf, Traceparent: d.traceparent(),
 			})
 		}
 		if w.Now().Sub(d.Time) < deployPeriod {
@@ -148,7 +172,7 @@ func (w *Worker) acceptTask(ctx context.Context, d Delivery) (verdict, error) {
 	if !ValidID(task.ID) {
 		return invalid(problem.Error()), nil
 	}
-	v, err := w.begin(ctx, d, id, task.Metadata, Failed{Reason: FailInvalidTask, Message: problem.Error()})
+	v, err = w.begin(ctx, d, id, task.Metadata, Failed{Reason: FailInvalidTask, Message: problem.Error()})
 	if err == nil {
 		v = invalid(problem.Error())
 	}
@@ -337,11 +361,16 @@ func judgeControl(s *State, c Control) (Data, verdict) {
 
 // turn appends what judge makes of the run's state, if anything. Where the event made a run owe something that owed
 // nothing before, the run is woken.
-func (w *Worker) turn(ctx context.Context, d Delivery, judge func(*State) (Data, verdict)) (verdict, error) {
+func (w *Worker) turn(ctx context.Context, d Delivery, judge func(*State) (Data, verdict)) (v verdict, err error) {
+	var trace Trace
+	defer func() { v.trace = trace }()
 	for {
 		l, err := w.load(ctx, d.RunID)
 		if err != nil {
 			return verdict{}, err
+		}
+		if l.state.N > 0 {
+			trace = l.state.Trace()
 		}
 		if e := l.causedBy(d); e != nil {
 			return verdict{status: OutcomeAccepted}, stored(w.wakeIfTurned(ctx, l, *e))

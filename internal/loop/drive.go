@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,6 +27,8 @@ type drive struct {
 	nudged  chan struct{} // somebody published an order for the run; written by Hear
 	doubted chan struct{} // somebody claimed the run; written by HearClaim
 
+	overdrawn atomic.Bool // the lease was lost; written by heartbeats
+
 	head     Head // as stored last, with revision
 	revision uint64
 	savedN   uint64
@@ -41,6 +44,11 @@ type drive struct {
 	sending map[string]bool // once calls that this drive has sent and not observed
 	armed   map[string]bool // schedules that this drive has published for its events
 	lost    int             // tokens that a call cut off by a crash may have cost, not yet journaled
+
+	from      string    // the worker that had the run and did not hand it over
+	announced bool      // the observer knows of the drive
+	resumed   time.Time // when something came back last; zero while nothing has
+	steppedN  uint64    // n when the drive began to wait last
 
 	measured float64 // tokens of the last prompt by the endpoint's count, for one by ours; 0 before the first
 }
@@ -61,7 +69,8 @@ func (l later) Error() string { return l.why }
 
 // take handles one wake-up and settles it. taking ends when no new step may begin, work when steps in hand are cut.
 func (w *Worker) take(taking, work context.Context, d Delivery) {
-	log := w.Log.With("tenant", d.Tenant, "run", d.Run, "wake", d.Seq)
+	w.Observer.Delivered(d)
+	log := w.Log.With(logTenant, d.Tenant, logRun, d.Run, "wake", d.Seq)
 	switch d.Run {
 	case JobSweep:
 		w.job(work, log, d, w.sweep)
@@ -77,14 +86,19 @@ func (w *Worker) take(taking, work context.Context, d Delivery) {
 		w.buryWake(work, log, d, "invalid_task", "the wake-up's subject names no run")
 		return
 	}
-	ctx, cut := context.WithCancelCause(work)
+	ctx, cut := context.WithCancelCause(WithRun(work, d.RunID, ""))
 	defer cut(nil)
 	dr := &drive{
 		w: w, d: d, id: d.RunID, log: log, lease: newLease(d), ctx: ctx, cut: cut, stop: taking.Done(),
 		nudged: make(chan struct{}, 1), doubted: make(chan struct{}, 1), flights: newFlights(), sending: map[string]bool{},
 		armed: map[string]bool{},
 	}
-	w.settle(dr, dr.guarded())
+	err := dr.guarded()
+	if dr.overdrawn.Load() {
+		w.pulse.leave(dr.name())
+	}
+	dr.left(err)
+	w.settle(dr, err)
 }
 
 // guarded drives the run. A panic in the fold, a strategy or a tool is a failed take-over and not the worker's end.
@@ -99,9 +113,11 @@ func (dr *drive) guarded() (err error) {
 		}
 	}()
 	defer recovered(&err)
+	since := time.Now()
 	if owned, err := dr.claim(); err != nil || !owned {
 		return err
 	}
+	dr.announce(since)
 	return dr.run()
 }
 
@@ -257,6 +273,7 @@ func (dr *drive) stopping() bool {
 // await waits for the first of: something in flight came back, an order was published, the run's time is up, the state
 // is due to be saved, the drive is cut off.
 func (dr *drive) await() error {
+	dr.stepped()
 	var timeUp <-chan time.Time
 	if left, bounded := dr.timeLeft(); bounded {
 		t := time.NewTimer(left)
@@ -265,6 +282,7 @@ func (dr *drive) await() error {
 	}
 	select {
 	case <-dr.flights.landed:
+		dr.resumed = time.Now()
 		return dr.land()
 	case <-dr.nudged:
 		dr.peek()

@@ -71,6 +71,8 @@ type (
 		Catalogue string        `json:"catalogue,omitempty"` // digest of what the tools said of themselves
 		RedriveOf string        `json:"redrive_of,omitempty"`
 		Parent    string        `json:"parent,omitempty"`
+		// Traceparent is the W3C trace context of whoever asked for the run; empty: they gave none.
+		Traceparent string `json:"traceparent,omitempty"`
 	}
 	// OfferedTool pins a tool as it was when the run began.
 	OfferedTool struct {

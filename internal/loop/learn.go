@@ -44,6 +44,7 @@ func (w *Worker) learn(ctx context.Context, d Delivery) error {
 	if l.state.Ended == nil {
 		return nil // it has expired, or began anew under its id
 	}
+	ctx = WithRun(ctx, id, l.state.Trace().Traceparent())
 	t := &l.state.Task
 	err = w.Memory.Learn(ctx, id.Tenant, t.User, id.Run, l.state.Trail, func(ctx context.Context, messages []Message) (string, error) {
 		reply, err := w.Model.Complete(ctx, ModelRequest{
@@ -58,7 +59,7 @@ func (w *Worker) learn(ctx context.Context, d Delivery) error {
 		tries = awayTries
 	}
 	if err != nil && (final || d.Attempt >= tries) {
-		w.Log.Warn("nothing was learned from a run", "tenant", id.Tenant, "run", id.Run, "error", err)
+		LogFor(ctx, w.Log).Warn("nothing was learned from a run", "error", err)
 		return nil
 	}
 	return err

@@ -23,7 +23,9 @@ type State struct {
 	Tools     []OfferedTool
 	Prompt    string // version of the prompt texts
 	Catalogue string // digest of what the tools said when the run began; empty where that was not kept
-	Facts     *Facts // nil until memory was asked
+	// Traceparent is the W3C trace context of whoever asked for the run, see [State.Trace].
+	Traceparent string
+	Facts       *Facts // nil until memory was asked
 
 	Plan       plan.Plan
 	Transcript []Message  // what model and worker said after the opening of the prompt, oldest first

@@ -124,7 +124,7 @@ func (n heldNote) message() Message {
 func (s *State) apply(e Event) {
 	switch d := e.Data.(type) {
 	case Accepted:
-		s.Task, s.Tools, s.Prompt, s.Catalogue = d.Task, d.Tools, d.Prompt, d.Catalogue
+		s.Task, s.Tools, s.Prompt, s.Catalogue, s.Traceparent = d.Task, d.Tools, d.Prompt, d.Catalogue, d.Traceparent
 		s.say(e, "user", d.Task.Goal)
 	case Facts:
 		s.Facts, s.Wait = &d, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,6 +27,8 @@ type sweeper struct {
 	cursor uint64 // revision of the last state read
 	open   map[RunID]openRun
 	queue  []RunID // open runs in the order in which they are to be looked at
+
+	found atomic.Pointer[census]
 }
 
 type openRun struct {
@@ -125,6 +128,7 @@ func (w *Worker) sweep(ctx context.Context, _ Delivery) error {
 		w.Log.Warn("a run was found that nobody would have woken", "tenant", id.Tenant, "run", id.Run,
 			"status", run.head.Status, "n", run.head.N)
 	}
+	s.count(w.Now())
 	w.Log.Debug("sweep done", "open", len(s.open), "woken", woken)
 	return nil
 }

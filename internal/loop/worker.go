@@ -23,6 +23,7 @@ type Worker struct {
 	warnings sync.Map    // what was logged once already
 	sweeper  sweeper
 	shelf    shelf
+	pulse    pulse
 }
 
 var (
@@ -54,10 +55,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.pin(ctx, offered) // so that no task has to wait for it
 	})
 	pulls.Go(func() {
-		w.pull(ctx, w.Inbox, w.Doors, func(d Delivery) { w.answerDoor(work, d) })
+		w.pull(ctx, "inbox", doorStuck, w.Inbox, w.Doors, func(d Delivery) { w.answerDoor(work, d) })
 	})
 	pulls.Go(func() {
-		w.pull(ctx, w.WakeQueue, w.Concurrency, func(d Delivery) { w.take(ctx, work, d) })
+		w.pull(ctx, "wake-ups", 0, w.WakeQueue, w.Concurrency, func(d Delivery) { w.take(ctx, work, d) })
 	})
 	<-ctx.Done()
 	grace := time.AfterFunc(w.Grace, func() { cut(errShutdown) })
@@ -69,17 +70,20 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // pull keeps up to slots messages of a source in hand, each in a goroutine of its own, and returns when ctx has ended
-// and all of them are done.
-func (w *Worker) pull(ctx context.Context, source Source, slots int, handle func(Delivery)) {
+// and all of them are done. full is how long all slots may be taken before that is a fault; 0: for any time.
+func (w *Worker) pull(ctx context.Context, name string, full time.Duration, source Source, slots int, handle func(Delivery)) {
 	var handlers sync.WaitGroup
 	defer handlers.Wait()
+	defer w.pulse.leave(name)
 	free := make(chan struct{}, slots)
 	for range slots {
 		free <- struct{}{}
 	}
 	failures := 0
 	for ctx.Err() == nil {
+		w.pulse.enter(name, "all slots are taken", full)
 		n := reserve(ctx, free)
+		w.pulse.enter(name, "asking for work", fetchStuck)
 		taken := 0
 		err := source.Fetch(ctx, n, func(d Delivery) {
 			taken++
@@ -151,7 +155,7 @@ func (w *Worker) persist(ctx context.Context, what string, f func() error) error
 			return err
 		}
 		if failures%10 == 0 {
-			w.Log.Warn("the store does not take or give what it must; trying again", "what", what, "error", err)
+			LogFor(ctx, w.Log).Warn("the store does not take or give what it must; trying again", "what", what, "error", err)
 		}
 		pause(ctx, failures, w.longestPause())
 	}
@@ -215,7 +219,9 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	defer tick.Stop()
 	var beats sync.WaitGroup
 	defer beats.Wait()
+	defer w.pulse.leave(heartLoop)
 	for {
+		w.pulse.enter(heartLoop, "no heartbeat", heartStuck)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -225,7 +231,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		for _, dr := range w.inHand {
 			switch age := dr.lease.age(); {
 			case age > w.Lease:
-				dr.cut(errLeaseLost)
+				w.lose(dr)
 			case age > w.Lease/3 && dr.lease.begin():
 				beats.Go(func() { dr.lease.extend(ctx, w.Lease/3) })
 			}

@@ -117,9 +117,12 @@ func late(ctx context.Context) error {
 	return errBusy
 }
 
-// Traceparent returns a W3C trace context for a call: the calls of a run share a trace id that is derived from its name,
-// so what a service logs can be found by the run alone.
-func Traceparent(c loop.Invocation) string {
+// Traceparent returns the W3C trace context of a call: its place in the trace of its run. A call that is made outside of a
+// worker, to try a tool, gets one that is derived from its key.
+func Traceparent(ctx context.Context, c loop.Invocation) string {
+	if place := loop.Traceparent(ctx); place != "" {
+		return place
+	}
 	trace, span := sha256.Sum256([]byte(c.Run.String())), sha256.Sum256([]byte(c.Key()))
 	return fmt.Sprintf("00-%x-%x-01", trace[:16], span[:8])
 }

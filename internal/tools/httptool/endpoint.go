@@ -163,7 +163,7 @@ func (e Endpoint) request(ctx context.Context, c loop.Invocation) (*http.Request
 		header.Set("Content-Type", "application/json")
 	}
 	header.Set("Idempotency-Key", c.Key())
-	header.Set("traceparent", tools.Traceparent(c))
+	header.Set("traceparent", tools.Traceparent(ctx, c))
 	return request, nil
 }
 

@@ -53,7 +53,7 @@ func (s *Server) call(ctx context.Context, name string, c loop.Invocation) (any,
 		return nil, err
 	}
 	params := &mcp.CallToolParams{
-		Meta: mcp.Meta{"ratchet/idempotency-key": c.Key(), "traceparent": tools.Traceparent(c)},
+		Meta: mcp.Meta{"ratchet/idempotency-key": c.Key(), "traceparent": tools.Traceparent(ctx, c)},
 		Name: name, Arguments: c.Arguments,
 	}
 	params.SetProgressToken(c.Key())

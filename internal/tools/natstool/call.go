@@ -41,7 +41,7 @@ func (t caller) call(ctx context.Context, c loop.Invocation) (any, error) {
 	msg.Header.Set(HeaderTenant, c.Run.Tenant)
 	msg.Header.Set(HeaderRun, c.Run.Run)
 	msg.Header.Set(HeaderCall, c.Call)
-	msg.Header.Set(HeaderTrace, tools.Traceparent(c))
+	msg.Header.Set(HeaderTrace, tools.Traceparent(ctx, c))
 	reply, err := t.conn.RequestMsgWithContext(ctx, msg)
 	if err != nil {
 		return nil, t.fault(ctx, err)
