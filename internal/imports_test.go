@@ -19,7 +19,7 @@ type goPackage struct {
 }
 
 // adapters are named for what they adapt and never import one another.
-var adapters = []string{"bus", "llm", "memory", "tools", "web"}
+var adapters = []string{"bus", "llm", "memory", "telemetry", "tools", "web"}
 
 func TestImportRules(t *testing.T) {
 	packages := list(t, "./...")

@@ -33,10 +33,16 @@ func natsTool(t *testing.T) string {
 // startWorker runs the program until the end of the test, and returns the URL of its embedded server.
 func startWorker(t *testing.T, args ...string) (url string) {
 	t.Helper()
+	return startWorkerWith(t, nil, args...)
+}
+
+// startWorkerWith is startWorker with an environment.
+func startWorkerWith(t *testing.T, env map[string]string, args ...string) (url string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	logs := newLineBuffer()
 	done := make(chan int, 1)
-	go func() { done <- run(ctx, args, func(string) string { return "" }, logs, logs) }()
+	go func() { done <- run(ctx, args, func(key string) string { return env[key] }, logs, logs) }()
 	t.Cleanup(func() {
 		cancel()
 		if code := <-done; code != 0 {

@@ -22,6 +22,7 @@ import (
 	"ratchet/internal/bus"
 	"ratchet/internal/llm"
 	"ratchet/internal/node"
+	"ratchet/internal/telemetry"
 	"ratchet/internal/web"
 )
 
@@ -73,7 +74,7 @@ type flags struct {
 
 	Model         string   `env:"RATCHET_MODEL" default:"gpt-4o-mini" help:"Model for tasks that name none; demo is the built-in offline model, with sample tools."`
 	FallbackModel []string `help:"Models to try in this order when a model fails for good."`
-	NoLLMHeaders  bool     `name:"no-llm-headers" help:"Do not send the headers X-Ratchet-Run and X-Ratchet-Purpose to the model."`
+	NoLLMHeaders  bool     `name:"no-llm-headers" help:"Do not send the headers X-Ratchet-Run, X-Ratchet-Purpose and traceparent to the model."`
 
 	Window       int    `default:"24000" help:"Tokens that a prompt may have before the oldest of it is compacted."`
 	SummaryModel string `help:"Model that sums up what a prompt has no room for; none: a list of the calls stands for it. It sums up sessions too (--summarize-sessions); none: --model does." placeholder:"MODEL"`
@@ -92,12 +93,14 @@ type flags struct {
 
 	Tools string `help:"Tools file (YAML); without it calculate, current_time, add_numbers and read_result, and with --model demo the sample tools." placeholder:"FILE"`
 
-	HTTP         string `name:"http" default:"127.0.0.1:8080" help:"Address of the console, /healthz and /readyz; empty turns it off. Beyond loopback the console needs --http-token or --http-identity-header."`
+	HTTP         string `name:"http" default:"127.0.0.1:8080" help:"Address of the console, /healthz, /readyz and /metrics; empty turns it off. Beyond loopback the console needs --http-token or --http-identity-header."`
 	HTTPToken    string `name:"http-token" env:"RATCHET_HTTP_TOKEN" help:"Token that the console asks for. Better given in the environment, where other users can't read it." placeholder:"TOKEN"`
 	HTTPIdentity string `name:"http-identity-header" help:"Header in which a trusted proxy in front of the console says who somebody is, such as X-Forwarded-User. The proxy must remove it from what it receives, and nobody must reach the address past it." placeholder:"NAME"`
 	Console      bool   `default:"true" negatable:"" help:"Serve the console at the --http address."`
-	LogFormat    string `enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal, else json."`
-	LogLevel     string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+	TraceContent bool   `help:"Put what was said to the model and to tools, and what they answered, into traces. These go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names; without it none are made."`
+
+	LogFormat string `enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal, else json."`
+	LogLevel  string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
 const description = `Takes tasks from NATS JetStream and drives agent runs, one validated step at a time.
@@ -141,6 +144,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	opts, err := c.Work.options(getenv("OPENAI_BASE_URL"), getenv("OPENAI_API_KEY"), stderr)
 	if err != nil {
+		fmt.Fprintln(stderr, "worker:", err)
+		return exitUsage
+	}
+	if opts.Exporter, err = telemetry.OTLP(ctx, getenv); err != nil {
 		fmt.Fprintln(stderr, "worker:", err)
 		return exitUsage
 	}
@@ -202,7 +209,7 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 		},
 		Window: f.Window, SummaryModel: f.SummaryModel, Stream: f.Stream, Demo: f.Model == "demo", Files: f.Data, Tools: f.Tools,
 		Getenv: os.Getenv, HTTP: f.HTTP, NoConsole: !f.Console,
-		Access: web.Access{Token: f.HTTPToken, IdentityHeader: f.HTTPIdentity}, Log: log,
+		Access: web.Access{Token: f.HTTPToken, IdentityHeader: f.HTTPIdentity}, TraceContent: f.TraceContent, Log: log,
 	}
 	if access := (web.Access{Address: f.HTTP, Token: f.HTTPToken, IdentityHeader: f.HTTPIdentity}); f.HTTP != "" && f.Console {
 		if err := access.Check(); err != nil {

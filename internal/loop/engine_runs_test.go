@@ -74,7 +74,7 @@ func TestBadTasks(t *testing.T) {
 	r := newRig(t, converse())
 	r.start(r.config())
 	deep := strings.Repeat(`{"a":`, 80) + "1" + strings.Repeat("}", 80)
-	for name, c := range map[string]struct{ body, says string }{
+	invalid := map[string]struct{ body, says string }{
 		"noGoal":      {`{"id": "noGoal"}`, "goal is missing"},
 		"blankGoal":   {`{"id": "blankGoal", "goal": "  "}`, "goal is missing"},
 		"strategy":    {`{"id": "strategy", "goal": "g", "strategy": "tree"}`, "plan_react"},
@@ -85,7 +85,8 @@ func TestBadTasks(t *testing.T) {
 		"badDuration": {`{"id": "badDuration", "goal": "g", "limits": {"timeout": "soon"}}`, "duration"},
 		"glob":        {`{"id": "glob", "goal": "g", "tools": ["["]}`, "pattern"},
 		"vars":        {`{"id": "vars", "goal": "g", "vars": {"a": "` + strings.Repeat("x", 17<<10) + `"}}`, "vars have"},
-	} {
+	}
+	for name, c := range invalid {
 		t.Run(name, func(t *testing.T) {
 			r.submit("", c.body)
 			events := r.untilClosed(name)
@@ -95,6 +96,7 @@ func TestBadTasks(t *testing.T) {
 			}
 		})
 	}
+	r.eventually("their dead letters", func() bool { return r.dead() == uint64(len(invalid)) })
 	for name, body := range map[string]string{
 		"not JSON": "hello", "a list": `["goal"]`, "deep": deep, "invalid UTF-8": "{\"goal\": \"\xff\"}", "bad id": `{"id": "a.b", "goal": "g"}`,
 		"a megabyte": `{"goal": "` + strings.Repeat("x", 900<<10) + `"}`, "id of _": `{"id": "_x", "goal": "g"}`,

@@ -34,7 +34,7 @@ func (n *Node) startMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.memory = memory.Guard(store, memory.Options{Log: n.log})
+	n.memory = memory.Guard(store, memory.Options{Log: n.log, Observe: n.observeMemory})
 	n.later(n.memory.Close)
 	return nil
 }

@@ -18,12 +18,14 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/demo"
 	"ratchet/internal/llm"
 	"ratchet/internal/loop"
 	"ratchet/internal/memory"
+	"ratchet/internal/telemetry"
 	"ratchet/internal/tools"
 	demotools "ratchet/internal/tools/demo"
 	"ratchet/internal/tools/toolfile"
@@ -55,9 +57,12 @@ type Options struct {
 	Tools        string              // tools file; empty: the built-ins, and with Demo the sample tools
 	Getenv       func(string) string // for ${NAME} in the tools file; nil: nothing is set
 
-	HTTP      string     // address of the console, /healthz and /readyz; empty: none
+	HTTP      string     // address of the console, /healthz, /readyz and /metrics; empty: none
 	NoConsole bool       // the health pages alone
 	Access    web.Access // who may use the console; its address is HTTP
+
+	Exporter     sdktrace.SpanExporter // of traces; nil: none are made
+	TraceContent bool                  // traces hold what was said to the model and to tools, and what they answered
 
 	Log *slog.Logger
 }
@@ -75,6 +80,10 @@ type Node struct {
 	recent   *web.LogTail // what the console shows of the log; nil without one
 	http     string       // address that is listened on
 	closers  []func()
+
+	endpoint  *endpoint
+	telemetry *telemetry.Telemetry // nil where nobody asks for it
+	stage     stage
 }
 
 // Start brings everything up and returns when tasks can be taken. It takes none before Run.
@@ -95,7 +104,7 @@ func Start(ctx context.Context, opts Options) (n *Node, err error) {
 			n = nil
 		}
 	}()
-	for _, start := range []func(context.Context) error{n.startBus, n.startWorker, n.startAPI, n.startHTTP} {
+	for _, start := range []func(context.Context) error{n.startTelemetry, n.startBus, n.startWorker, n.startAPI, n.startHTTP} {
 		if err := start(ctx); err != nil {
 			return n, err
 		}
@@ -147,6 +156,7 @@ func (n *Node) startWorker(ctx context.Context) error {
 	if err := n.startMemory(ctx); err != nil {
 		return err
 	}
+	n.endpoint = &endpoint{Model: model}
 	registry, closer, err := LoadTools(ctx, n.opts, n.conn, n.bus.GetBlob, n.memory, n.log)
 	if err != nil {
 		return err
@@ -156,16 +166,22 @@ func (n *Node) startWorker(ctx context.Context) error {
 	if n.opts.Stream {
 		stream = n.bus.StreamTokens
 	}
-	n.worker, err = loop.NewWorker(loop.Config{
+	conf := loop.Config{
 		Name: n.opts.Name, Prefix: n.bus.Prefix(),
 		Journal: n.bus, Heads: n.bus, Wakes: n.bus, Sessions: n.bus, Blobs: n.bus, Graveyard: n.bus, Outcomes: n.bus, Orders: n.bus,
 		Inbox: source{n.bus.Inbox(), n.bus, n.log}, WakeQueue: source{n.bus.Wakes(), n.bus, n.log},
-		Model: model, Tools: registry, Catalogues: n.bus, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
+		Model: n.endpoint, Tools: registry, Catalogues: n.bus, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
 		Summaries:   n.opts.Memory.Summaries,
 		Concurrency: n.opts.Concurrency, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,
 		Stream: stream, Window: n.opts.Window, SummaryModel: n.opts.SummaryModel,
-	})
-	if err != nil {
+	}
+	if n.telemetry != nil {
+		conf = n.telemetry.Watch(conf)
+	}
+	if n.worker, err = loop.NewWorker(conf); err != nil {
+		return err
+	}
+	if err := n.report(); err != nil {
 		return err
 	}
 	stop, err := n.bus.Hear(n.worker.Hear)
@@ -236,7 +252,7 @@ func (n *Node) startHTTP(ctx context.Context) error {
 	if n.opts.HTTP == "" {
 		return nil
 	}
-	mux, paths := n.health(), "/healthz /readyz"
+	mux, paths := n.health(), "/healthz /readyz /metrics"
 	if !n.opts.NoConsole {
 		console, err := n.console()
 		if err != nil {
@@ -276,6 +292,8 @@ func (n *Node) Bus() *bus.Bus { return n.bus }
 func (n *Node) Run(ctx context.Context) error {
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	n.stage.set(working)
+	defer context.AfterFunc(work, func() { n.stage.set(stopping) })()
 	n.conn.SetClosedHandler(func(*nats.Conn) {
 		cancel(errors.New("the connection to NATS is closed for good; restart the worker"))
 	})

@@ -99,7 +99,7 @@ func (r *Registry) perform(ctx context.Context, e *entry, c loop.Invocation) (an
 func (r *Registry) protect(ctx context.Context, e *entry, c loop.Invocation) (value any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			loop.LogFor(ctx, r.config.Logger).Error("tool panicked", "tool", e.Spec.Name, "call", c.Call,
+			loop.LogFor(loop.WithRun(ctx, c.Run, loop.Traceparent(ctx)), r.config.Logger).Error("tool panicked", "tool", e.Spec.Name, "call", c.Call,
 				"panic", clip(fmt.Sprint(p), 1000), "stack", string(debug.Stack()))
 			value, err = nil, fmt.Errorf("%s broke down in the middle of the call: %s", e.Spec.Name, clip(fmt.Sprint(p), 200))
 		}
