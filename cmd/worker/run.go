@@ -91,7 +91,7 @@ type flags struct {
 	Learn              bool   `default:"true" negatable:"" help:"Learn durable facts from answered runs."`
 	SummarizeSessions  bool   `help:"Keep a summary of what was said in a session before the messages that a run is shown; it costs a model call for every ten messages."`
 
-	Tools string `help:"Tools file (YAML); without it calculate, current_time, add_numbers and read_result, and with --model demo the sample tools." placeholder:"FILE"`
+	Tools string `help:"Tools file (YAML); without it calculate, current_time, add_numbers, delegate and read_result, and with --model demo the sample tools." placeholder:"FILE"`
 
 	HTTP         string `name:"http" default:"127.0.0.1:8080" help:"Address of the console, /healthz, /readyz and /metrics; empty turns it off. Beyond loopback the console needs --http-token or --http-identity-header."`
 	HTTPToken    string `name:"http-token" env:"RATCHET_HTTP_TOKEN" help:"Token that the console asks for. Better given in the environment, where other users can't read it." placeholder:"TOKEN"`

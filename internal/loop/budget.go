@@ -89,8 +89,8 @@ func (dr *drive) makeRoom(d AskModel, r ModelRequest, window int) (made bool, er
 	})
 }
 
-// tokensUsed is what counts against the limit: with what crashes may have cost.
-func (s *State) tokensUsed() int { return s.Usage.Total() + s.Lost }
+// tokensUsed is what counts against the limit: with what crashes may have cost, and what is set aside for child runs.
+func (s *State) tokensUsed() int { return s.Usage.Total() + s.Lost + s.reserved }
 
 // tokensShort reports whether the model must come to an end: 85 of 100 parts of the tokens are used, or two more calls
 // do not fit, which are a little longer than the last one was.

@@ -19,6 +19,11 @@ func (dr *drive) close() error {
 			return err
 		}
 	}
+	if s.Parent != "" {
+		if err := dr.w.persist(dr.ctx, "wake the run above", func() error { return dr.w.wakeParent(dr.ctx, s) }); err != nil {
+			return err
+		}
+	}
 	if err := dr.w.persist(dr.ctx, "queue the learning", func() error { return dr.w.queueLearning(dr.ctx, s) }); err != nil {
 		return err
 	}

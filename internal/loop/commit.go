@@ -23,7 +23,7 @@ func (dr *drive) commitEvent(build func(*State) Data) (Event, error) {
 		if data == nil {
 			return Event{}, nil
 		}
-		e := dr.w.event(dr.id, dr.state.N+1, data)
+		e := dr.w.event(dr.id, dr.state.N+1, dr.state.ofChild(data))
 		e.Metadata = dr.state.Metadata()
 		seq, err := dr.w.Journal.Append(dr.ctx, e, dr.tail)
 		if err == nil {

@@ -211,7 +211,7 @@ func redrive(t *Task, d Delivery) (of string) {
 func offered(specs []ToolSpec, t Task) []OfferedTool {
 	out := make([]OfferedTool, len(specs))
 	for i, s := range specs {
-		out[i] = OfferedTool{Name: s.Name, Digest: s.Digest, Effect: s.Effect, Approve: s.Approve || matchesAny(t.Approve, s.Name)}
+		out[i] = OfferedTool{Name: s.Name, Digest: s.Digest, Effect: s.Effect, Approve: s.Approve || matchesAny(t.Approve, s.Name), Delegate: s.Delegate}
 	}
 	return out
 }
@@ -339,7 +339,11 @@ func (w *Worker) acceptControl(ctx context.Context, d Delivery) (verdict, error)
 	if problem != nil {
 		return verdict{status: OutcomeInvalid, message: problem.Error(), bury: "invalid_control"}, nil
 	}
-	return w.turn(ctx, d, func(s *State) (Data, verdict) { return judgeControl(s, control) })
+	v, err := w.turn(ctx, d, func(s *State) (Data, verdict) { return judgeControl(s, control) })
+	if err == nil && v.status == OutcomeAccepted && control.Op != OpCancel {
+		err = stored(w.passDown(ctx, d.RunID, control))
+	}
+	return v, err
 }
 
 func judgeControl(s *State, c Control) (Data, verdict) {
@@ -394,13 +398,15 @@ func (w *Worker) turn(ctx context.Context, d Delivery, judge func(*State) (Data,
 	}
 }
 
-// wakeIfTurned publishes a wake-up if the run owed nothing before the event e, one of its own, and something after it.
+// wakeIfTurned publishes a wake-up if the run owed nothing before the event e, one of its own, and something after it; and
+// for the second event of a child run in any case: whoever stored the first one may have been stopped before it published
+// the wake-up, and nobody will do it again once the run above has ended.
 func (w *Worker) wakeIfTurned(ctx context.Context, l loaded, e Event) error {
 	before, err := Fold(State{}, l.events[:e.N-1])
 	if err != nil {
 		return err
 	}
-	owedBefore := before.N > 0 && len(before.Owed()) > 0
+	owedBefore := before.N > 0 && len(before.Owed()) > 0 && (before.Parent == "" || before.N > 1)
 	after := Step(before, e)
 	if owedBefore || len(after.Owed()) == 0 {
 		return nil

@@ -42,6 +42,7 @@ type drive struct {
 
 	flights flights
 	sending map[string]bool // once calls that this drive has sent and not observed
+	seen    map[string]bool // calls whose child runs this drive has found at work
 	armed   map[string]bool // schedules that this drive has published for its events
 	lost    int             // tokens that a call cut off by a crash may have cost, not yet journaled
 
@@ -91,7 +92,7 @@ func (w *Worker) take(taking, work context.Context, d Delivery) {
 	dr := &drive{
 		w: w, d: d, id: d.RunID, log: log, lease: newLease(d), ctx: ctx, cut: cut, stop: taking.Done(),
 		nudged: make(chan struct{}, 1), doubted: make(chan struct{}, 1), flights: newFlights(), sending: map[string]bool{},
-		armed: map[string]bool{},
+		seen: map[string]bool{}, armed: map[string]bool{},
 	}
 	err := dr.guarded()
 	if dr.overdrawn.Load() {
@@ -239,8 +240,9 @@ func (dr *drive) run() error {
 		if progress {
 			continue
 		}
+		unseen := dr.lookAtChildren()
 		if dr.flights.empty() {
-			if len(duties) > 0 {
+			if len(duties) > 0 || unseen {
 				return errHandOver // the worker is stopping
 			}
 			return dr.park()
@@ -285,6 +287,7 @@ func (dr *drive) await() error {
 		dr.resumed = time.Now()
 		return dr.land()
 	case <-dr.nudged:
+		clear(dr.seen)
 		dr.peek()
 		return nil
 	case <-dr.doubted:
@@ -307,7 +310,9 @@ func (dr *drive) heedClaim() error {
 	}
 }
 
+// lookWhoOwns heeds the word of another worker, which may also be that a child run has ended there.
 func (dr *drive) lookWhoOwns() error {
+	clear(dr.seen)
 	return dr.w.persist(dr.ctx, "look who owns the run", dr.stillOwner)
 }
 

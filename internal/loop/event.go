@@ -70,7 +70,10 @@ type (
 		Prompt    string        `json:"prompt"`              // version of the prompt texts
 		Catalogue string        `json:"catalogue,omitempty"` // digest of what the tools said of themselves
 		RedriveOf string        `json:"redrive_of,omitempty"`
-		Parent    string        `json:"parent,omitempty"`
+		// Of a child run: the run above, the call of it that this run carries out, and all runs above, the first one first.
+		Parent     string   `json:"parent,omitempty"`
+		ParentCall string   `json:"parent_call,omitempty"`
+		Chain      []string `json:"chain,omitempty"`
 		// Traceparent is the W3C trace context of whoever asked for the run; empty: they gave none.
 		Traceparent string `json:"traceparent,omitempty"`
 	}
@@ -80,6 +83,8 @@ type (
 		Digest  string `json:"digest"` // SHA-256 of the canonical JSON Schema, hexadecimal
 		Effect  Effect `json:"effect"`
 		Approve bool   `json:"approve,omitempty"`
+		// Delegate says that a call of it is carried out by a child run.
+		Delegate bool `json:"delegate,omitempty"`
 	}
 	// Facts is what long-term memory and the conversation so far have to say, fetched once.
 	Facts struct {
@@ -176,6 +181,7 @@ type (
 		Tool            string          `json:"tool,omitempty"`
 		Arguments       json.RawMessage `json:"arguments,omitempty"`
 		ArgumentsSHA256 string          `json:"arguments_sha256,omitempty"`
+		Chain           []string        `json:"chain,omitempty"` // of a child run: the runs above, the first one first
 	}
 	// Reply is a person's answer to a question.
 	Reply struct {
@@ -215,11 +221,14 @@ type (
 		Session bool      `json:"session,omitempty"` // it waits for its turn in its session
 		Call    string    `json:"call,omitempty"`    // it waits to reconcile this call
 	}
-	// Child reports a child run that began, or ended with a status.
+	// Child writes down that a child run is about to be begun, or that it has ended with a status.
 	Child struct {
 		Call   string `json:"call"`
 		Run    string `json:"run"`
+		Tokens int    `json:"tokens,omitempty"` // taken from the limit of the run above until the child has ended
 		Status Status `json:"status,omitempty"`
+		Usage  *Usage `json:"usage,omitempty"` // of the whole child run, once it has ended
+		Lost   int    `json:"lost,omitempty"`  // tokens that calls of the child cut off by crashes may have cost
 	}
 	// Summary makes later prompts shorter: of the conversation up to event Upto the results of tools are shown in one line
 	// each; or, where Each is set, with so many bytes each; or, where Whole is set, Text stands for all of it but what the
@@ -232,21 +241,24 @@ type (
 		Made
 	}
 
-	// Answer ends a run well.
+	// Answer ends a run well. Chain, here and in the other ends, is of a child run: the runs above, the first one first.
 	Answer struct {
-		Answer string `json:"answer"`
-		Usage  Usage  `json:"usage"`
+		Answer string   `json:"answer"`
+		Usage  Usage    `json:"usage"`
+		Chain  []string `json:"chain,omitempty"`
 	}
 	// Failed ends a run that could not reach its goal.
 	Failed struct {
 		Reason  FailReason `json:"reason"`
 		Message string     `json:"message"`
 		Usage   Usage      `json:"usage"`
+		Chain   []string   `json:"chain,omitempty"`
 	}
 	// Cancelled ends a run that somebody stopped.
 	Cancelled struct {
-		Reason string `json:"reason,omitempty"`
-		By     string `json:"by,omitempty"`
+		Reason string   `json:"reason,omitempty"`
+		By     string   `json:"by,omitempty"`
+		Chain  []string `json:"chain,omitempty"`
 	}
 )
 
@@ -368,14 +380,26 @@ const (
 	RoadUser Road = "user" // what is meant for a person
 )
 
-// Road returns the road the event goes out on: user for question, answer, failed and cancelled, else step.
+// Road returns the road the event goes out on: user for question, answer, failed and cancelled, else step. How a child run
+// ended is for the run above and not for a person: step.
 func (e Event) Road() Road {
-	switch e.Data.(type) {
-	case Question, Answer, Failed, Cancelled:
+	var chain []string
+	switch d := e.Data.(type) {
+	case Question:
 		return RoadUser
+	case Answer:
+		chain = d.Chain
+	case Failed:
+		chain = d.Chain
+	case Cancelled:
+		chain = d.Chain
 	default:
 		return RoadStep
 	}
+	if len(chain) > 0 {
+		return RoadStep
+	}
+	return RoadUser
 }
 
 // Final reports whether the event ends its run.

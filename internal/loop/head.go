@@ -43,6 +43,9 @@ type Head struct {
 	Updated    time.Time       `json:"updated"`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 
+	Parent   string   `json:"parent,omitempty"`   // the run above
+	Children []string `json:"children,omitempty"` // runs below that have not ended, as far as this one knows
+
 	Unreadable bool `json:"-"` // what is stored is not a state; rebuild it from the journal
 }
 

@@ -9,7 +9,7 @@ import (
 
 // Duty is one thing a run owes: an effect, as a value. Its members are
 //
-//	Recall AskModel RunCall Reconcile             need the world, run side by side, and end in an event
+//	Recall AskModel RunCall Reconcile Delegate    need the world, run side by side, and end in an event
 //	CloseCall AwaitOutcome Record Put GiveAnswer  need only to be written down
 //	End                                           is the final event
 //
@@ -33,6 +33,8 @@ type (
 	RunCall struct{ OpenCall }
 	// Reconcile asks what became of a started call.
 	Reconcile struct{ OpenCall }
+	// Delegate writes down a child run that carries a call out, and begins it; or, once it has ended, reads what came of it.
+	Delegate struct{ OpenCall }
 
 	// AwaitOutcome lets the time pass in which a started call may still be under way.
 	AwaitOutcome struct{ OpenCall }
@@ -74,6 +76,9 @@ func (d RunCall) Key() string { return "call/" + d.Call }
 func (d Reconcile) Key() string { return "reconcile/" + d.Call }
 
 // Key names the call.
+func (d Delegate) Key() string { return "child/" + d.Call }
+
+// Key names the call.
 func (d AwaitOutcome) Key() string { return "await/" + d.Call }
 
 // Key names the call.
@@ -95,6 +100,7 @@ func (Recall) duty()       {}
 func (AskModel) duty()     {}
 func (RunCall) duty()      {}
 func (Reconcile) duty()    {}
+func (Delegate) duty()     {}
 func (AwaitOutcome) duty() {}
 func (CloseCall) duty()    {}
 func (Record) duty()       {}
@@ -192,6 +198,8 @@ func (s *State) openDuties() []Duty {
 				asking = true
 				duties = append(duties, s.approvalOf(c))
 			}
+		case s.delegates(c.Tool):
+			duties = append(duties, childDuties(c)...)
 		case c.Started && c.Waiting == nil:
 			duties = append(duties, AwaitOutcome{c})
 		case c.Started && !c.Overdue:

@@ -60,6 +60,8 @@ func (t Task) withDefaults() Task {
 	t.Limits.MaxRejections = cmp.Or(t.Limits.MaxRejections, 3)
 	t.Limits.MaxReplans = cmp.Or(t.Limits.MaxReplans, 3)
 	t.Limits.MaxIterations = cmp.Or(t.Limits.MaxIterations, 3)
+	t.Limits.MaxChildren = cmp.Or(t.Limits.MaxChildren, 16)
+	t.Limits.MaxDepth = cmp.Or(t.Limits.MaxDepth, 2)
 	t.Limits.Timeout = cmp.Or(t.Limits.Timeout, Duration(10*time.Minute))
 	t.Ask.Timeout = cmp.Or(t.Ask.Timeout, Duration(24*time.Hour))
 	t.Ask.OnTimeout = cmp.Or(t.Ask.OnTimeout, AskFail)
@@ -110,6 +112,8 @@ func (l Limits) validate() error {
 		{"max_replans", l.MaxReplans, 1_000},
 		{"max_iterations", l.MaxIterations, 1_000},
 		{"max_tokens", l.MaxTokens, 1 << 40},
+		{"max_children", l.MaxChildren, 100},
+		{"max_depth", l.MaxDepth, 8},
 	} {
 		if f.value < 0 || f.value > f.top {
 			return fmt.Errorf("limits.%s is %d, allowed are 0 (the default) to %d", f.name, f.value, f.top)

@@ -37,6 +37,8 @@ func (dr *drive) begin(duty Duty) error {
 		return dr.runCall(d)
 	case Reconcile:
 		return dr.reconcile(d)
+	case Delegate:
+		return dr.delegate(d)
 	case AwaitOutcome:
 		return dr.awaitOutcome(d)
 	case CloseCall:
@@ -375,6 +377,11 @@ func (dr *drive) closeCall(d CloseCall) error {
 	if key := (RunCall{d.OpenCall}).Key(); dr.flights.has(key) {
 		dr.flights.hurry(key)
 		return nil
+	}
+	if d.Child != nil && d.Child.Ended == "" {
+		if err := dr.stopChild(d.Child.Run); err != nil {
+			return err
+		}
 	}
 	text, err := json.Marshal(d.Text)
 	if err != nil {

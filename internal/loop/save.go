@@ -37,6 +37,10 @@ func ViewOf(s *State) Head {
 		Strategy: s.Task.Strategy, Goal: clip(s.Task.Goal, headText), Session: s.Task.Session, User: s.Task.User,
 		Model: s.Task.Model, Plan: clipPlan(s.Plan), Question: clipQuestion(s.Question), Wait: s.Wait, Turns: s.Turns,
 		Rejections: s.Rejections, Usage: s.Usage, Lost: s.Lost, Started: s.Began, Updated: s.Last, Metadata: s.Metadata(),
+		Parent: s.Parent,
+	}
+	for _, c := range s.openChildren() {
+		h.Children = append(h.Children, c.Child.Run)
 	}
 	switch d := s.Ended.(type) {
 	case Answer:

@@ -326,6 +326,7 @@ type ToolSpec struct {
 	Effect      Effect
 	Times       int  // how many steps of one plan may call a once tool; 0: one
 	Approve     bool // needs a person's yes
+	Delegate    bool // calls of it are carried out by child runs and never reach Tools.Call
 	Timeout     time.Duration
 	Source      string // where it comes from: builtin, demo, nats …
 	// Check validates arguments and returns them as they are to be used; problems lists every violation.

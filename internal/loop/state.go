@@ -27,6 +27,10 @@ type State struct {
 	Traceparent string
 	Facts       *Facts // nil until memory was asked
 
+	Parent     string   // the run above, of a child run
+	ParentCall string   // the call of the run above that this run carries out
+	Chain      []string // all runs above, the first one first
+
 	Plan       plan.Plan
 	Transcript []Message  // what model and worker said after the opening of the prompt, oldest first
 	Notes      []heldNote // what the person said while the model was at work and has not been shown to it
@@ -50,6 +54,9 @@ type State struct {
 
 	Trail     []SessionMessage // what was said between the person and the run
 	Schedules []string         // schedules that may still be armed
+
+	childCount int // child runs that were written down
+	reserved   int // tokens that are set aside for those that have not ended
 
 	retries     int      // how often the run was tried again
 	turnsBefore int      // turns of the attempts before this one
@@ -82,9 +89,10 @@ type OpenCall struct {
 	Refusal   string // why it was refused
 	Started   bool   // a started event was stored
 	StartedAt time.Time
-	Waiting   *Wait  // waits until its outcome may be asked for
-	waitN     uint64 // number of that wait's event
-	Overdue   bool   // that wait is over
+	Waiting   *Wait     // waits until its outcome may be asked for
+	waitN     uint64    // number of that wait's event
+	Overdue   bool      // that wait is over
+	Child     *ChildRun // that carries it out, once that is written down
 }
 
 // heldNote is a person's note that goes to the end of the next prompt.

@@ -125,6 +125,7 @@ func (s *State) apply(e Event) {
 	switch d := e.Data.(type) {
 	case Accepted:
 		s.Task, s.Tools, s.Prompt, s.Catalogue, s.Traceparent = d.Task, d.Tools, d.Prompt, d.Catalogue, d.Traceparent
+		s.Parent, s.ParentCall, s.Chain = d.Parent, d.ParentCall, d.Chain
 		s.say(e, "user", d.Task.Goal)
 	case Facts:
 		s.Facts, s.Wait = &d, nil
@@ -172,6 +173,7 @@ func (s *State) apply(e Event) {
 		s.paid(d.Made)
 		s.summarized(d)
 	case Child:
+		s.childMoved(e, d)
 	case Answer:
 		s.Answering, s.Ended = nil, d
 		s.say(e, "assistant", d.Answer)

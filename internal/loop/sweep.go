@@ -182,12 +182,29 @@ func (w *Worker) isLost(ctx context.Context, run openRun, idle bool) (bool, erro
 	case !settled:
 		return false, nil
 	}
+	if ended, err := w.childEnded(ctx, h); ended || err != nil {
+		return ended && idle, err
+	}
 	// It waits, and rightly so unless something was appended that its state does not show.
 	page, err := w.Journal.Read(ctx, RunID{Tenant: h.Tenant, Run: h.Run}, h.Seq)
 	if err != nil && !errors.Is(err, ErrNewer) {
 		return false, err
 	}
 	return len(page.Events) > 0 && idle, nil
+}
+
+// childEnded reports whether a child run that the run waits for was closed, or is gone.
+func (w *Worker) childEnded(ctx context.Context, h Head) (bool, error) {
+	for _, run := range h.Children {
+		child, _, err := w.Heads.Load(ctx, RunID{Tenant: h.Tenant, Run: run})
+		switch {
+		case errors.Is(err, ErrNotFound), err == nil && child.Closed:
+			return true, nil
+		case err != nil && !errors.Is(err, ErrNewer):
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // overdue reports whether a deadline that the run waits for had passed at the given time.

@@ -78,6 +78,8 @@ type Limits struct {
 	MaxReplans    int      `json:"max_replans"`    // 3
 	MaxIterations int      `json:"max_iterations"` // 3
 	MaxTokens     int      `json:"max_tokens"`     // prompt and completion together; 0: no limit
+	MaxChildren   int      `json:"max_children"`   // child runs that the run may begin; 16
+	MaxDepth      int      `json:"max_depth"`      // levels of child runs below the run; 2, in a child run what is left
 	Timeout       Duration `json:"timeout"`        // time the run works; 10m
 }
 

@@ -11,13 +11,14 @@ import (
 	"ratchet/internal/loop"
 )
 
-// Builtins returns the tools that every worker offers unless told otherwise: calculate, current_time and add_numbers.
+// Builtins returns the tools that every worker offers unless told otherwise: calculate, current_time, add_numbers and
+// delegate.
 // clock is what current_time reads; nil means time.Now.
 func Builtins(clock func() time.Time) []Tool {
 	if clock == nil {
 		clock = time.Now
 	}
-	return []Tool{calculator(), currentTime(clock), addNumbers()}
+	return []Tool{calculator(), currentTime(clock), addNumbers(), Delegate()}
 }
 
 func calculator() Tool {

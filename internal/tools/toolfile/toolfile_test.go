@@ -152,9 +152,9 @@ func TestWithoutAFile(t *testing.T) {
 		env  toolfile.Env
 		want int
 	}{
-		"plain":  {toolfile.Env{Builtins: builtins, Demo: samples}, 3},
-		"demo":   {toolfile.Env{Builtins: builtins, Demo: samples, WithDemo: true}, 3 + len(samples)},
-		"result": {toolfile.Env{Builtins: builtins, Result: func(context.Context, string) ([]byte, error) { return nil, loop.ErrNotFound }}, 4},
+		"plain":  {toolfile.Env{Builtins: builtins, Demo: samples}, len(builtins)},
+		"demo":   {toolfile.Env{Builtins: builtins, Demo: samples, WithDemo: true}, len(builtins) + len(samples)},
+		"result": {toolfile.Env{Builtins: builtins, Result: func(context.Context, string) ([]byte, error) { return nil, loop.ErrNotFound }}, len(builtins) + 1},
 	} {
 		r, closer, err := toolfile.Load(t.Context(), "", test.env)
 		if err != nil {
