@@ -14,23 +14,23 @@ import (
 
 // look finds out whether a question is still open: a run that is followed from its beginning has asked and been
 // answered before.
-func (f *follower) look(q loop.Question) {
-	from := f.view.Last() + 1
+func (f *follower) look(view *terminal.Run, q loop.Question) {
+	run, from := view.ID, view.Last()+1
 	f.later(func(ctx context.Context) func() error {
-		open := f.open(ctx, q.Question, from)
+		open := f.open(ctx, run, q.Question, from)
 		return func() error {
-			if still := f.view.Question; !open || still == nil || still.Question != q.Question {
+			if still := view.Question; !open || still == nil || still.Question != q.Question {
 				return nil
 			}
-			return f.ask(q)
+			return f.ask(run, q)
 		}
 	})
 }
 
 // open reports whether nothing after the question has closed it. Where that can't be found out it is taken as open: a
 // reply that comes too late does no harm.
-func (f *follower) open(ctx context.Context, question string, from uint64) bool {
-	request := bus.EventsRequest{Run: f.id, From: from}
+func (f *follower) open(ctx context.Context, run, question string, from uint64) bool {
+	request := bus.EventsRequest{Run: run, From: from}
 	for {
 		page, err := f.client.Events(ctx, request)
 		if err != nil {
@@ -59,12 +59,16 @@ func closes(e loop.Event, question string) bool {
 	}
 }
 
-// ask puts a question to whoever can answer it here. Where nobody can, the run stays and the program ends.
-func (f *follower) ask(q loop.Question) error {
-	if !f.answers() {
-		return f.parked(q)
+// ask puts a question to whoever can answer it here, one after another. Where nobody can, the run stays and the program
+// ends.
+func (f *follower) ask(run string, q loop.Question) error {
+	switch {
+	case f.form != nil:
+		return nil // another one is asked; this one is next
+	case !f.answers():
+		return f.parked(run, q)
 	}
-	f.form = terminal.NewForm(q)
+	f.form, f.asked = terminal.NewForm(q), run
 	if !f.leaving {
 		f.prompt("")
 	}
@@ -143,7 +147,7 @@ func (f *follower) noMore() error {
 	case f.attended():
 		f.say("")
 	}
-	return f.parked(f.form.Question())
+	return f.parked(f.asked, f.form.Question())
 }
 
 // send hands a reply in.
@@ -151,7 +155,7 @@ func (f *follower) send(reply loop.Reply) {
 	f.sending = true
 	reply.By = f.link.User
 	q := f.form.Question()
-	request := bus.ReplyRequest{Run: f.id, Reply: reply}
+	request := bus.ReplyRequest{Run: f.asked, Reply: reply}
 	if reply.Approve != nil {
 		request.ArgumentsSHA256 = q.ArgumentsSHA256
 	}
@@ -185,8 +189,8 @@ func (f *follower) withdraw(e loop.Event) {
 	if f.form == nil {
 		return
 	}
-	q := f.form.Question()
-	if !closes(e, q.Question) {
+	q, over := f.form.Question(), e.Run == f.id && e.Final()
+	if !over && (e.Run != f.asked || !closes(e, q.Question)) {
 		return
 	}
 	typed := f.sending
@@ -198,15 +202,18 @@ func (f *follower) withdraw(e loop.Event) {
 		f.say("") // ends the line of the prompt
 	}
 	switch {
-	case f.leaving && !e.Final():
+	case f.leaving && !over:
 		f.menu()
 	case f.attended():
 		f.input.Hush()
 	}
+	if !over {
+		f.askNext()
+	}
 }
 
 // parked ends the program while the run waits for a person.
-func (f *follower) parked(q loop.Question) error {
+func (f *follower) parked(run string, q loop.Question) error {
 	if f.screen != nil {
 		f.screen.Show(f.lines())
 		f.screen.Keep()
@@ -215,7 +222,7 @@ func (f *follower) parked(q loop.Question) error {
 		f.say(terminal.NewForm(q).Lines(f.width(), f.stderr.Style)...)
 	}
 	f.form = nil
-	return problem{codeWaiting, strings.Join(append([]string{"Run " + f.id + " waits for an answer."}, f.howToAnswer(q)...), "\n")}
+	return problem{codeWaiting, strings.Join(append([]string{"Run " + run + " waits for an answer."}, f.howToAnswer(run, q)...), "\n")}
 }
 
 func (f *follower) width() int {
@@ -224,10 +231,10 @@ func (f *follower) width() int {
 }
 
 // howToAnswer says what a person can do about an open question.
-func (f *follower) howToAnswer(q loop.Question) []string {
+func (f *follower) howToAnswer(run string, q loop.Question) []string {
 	switch {
 	case !f.command.Local:
-		return append(f.waysToAnswer(f.id, q), "Then see what comes of it:", "  "+f.program.command("events", f.id, "--follow"))
+		return append(f.waysToAnswer(run, q), "Then see what comes of it:", "  "+f.program.command("events", f.id, "--follow"))
 	case f.command.Data != "":
 		return []string{
 			"It is kept in " + f.command.Data + ". Go on at a terminal:",

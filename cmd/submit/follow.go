@@ -22,17 +22,18 @@ type follower struct {
 	client  *bus.Client
 	id      string
 
-	view     *terminal.Run
-	screen   *terminal.Screen // nil: no live view
-	narrator terminal.Narrator
-	input    *terminal.Input
-	form     *terminal.Form // the question that is being asked; nil: none
-	sending  bool           // a reply is on its way
-	leaving  bool           // the menu of Ctrl-C is open
-	results  chan func() error
-	jobs     sync.WaitGroup
-	stop     context.CancelFunc
-	ctx      context.Context
+	view    *terminal.Run
+	screen  *terminal.Screen              // nil: no live view
+	told    map[string]*terminal.Narrator // by run: this one and its child runs
+	input   *terminal.Input
+	form    *terminal.Form // the question that is being asked; nil: none
+	asked   string         // the run that asks it
+	sending bool           // a reply is on its way
+	leaving bool           // the menu of Ctrl-C is open
+	results chan func() error
+	jobs    sync.WaitGroup
+	stop    context.CancelFunc
+	ctx     context.Context
 }
 
 // errDone ends the loop of a follower.
@@ -43,6 +44,7 @@ func (p *program) follow(client *bus.Client, c *runCommand, id string) error {
 	f := &follower{
 		program: p, command: c, client: client, id: id, input: terminal.NewInput(p.stdin),
 		view: terminal.NewRun(id, c.Goal, time.Now()), results: make(chan func() error),
+		told: map[string]*terminal.Narrator{},
 	}
 	f.ctx, f.stop = context.WithCancel(p.ctx)
 	defer f.jobs.Wait()
@@ -103,18 +105,11 @@ func (f *follower) loop() error {
 	}
 }
 
-// events delivers the run's events, and an error where there can't be any more.
+// events delivers the events of the run and its child runs, and an error where there can't be any more.
 func (f *follower) events() (<-chan loop.Event, <-chan error) {
 	events, ended := make(chan loop.Event), make(chan error, 1)
 	f.jobs.Go(func() {
-		err := f.client.Follow(f.ctx, f.id, 1, func(e loop.Event) error {
-			select {
-			case events <- e:
-				return nil
-			case <-f.ctx.Done():
-				return f.ctx.Err()
-			}
-		})
+		err := f.followRun(f.id, events)
 		if err != nil && f.ctx.Err() == nil {
 			ended <- err
 		}
@@ -135,7 +130,14 @@ func (f *follower) later(job func(context.Context) func() error) {
 
 // event shows an event and acts on it.
 func (f *follower) event(e loop.Event) error {
-	f.view.Apply(e)
+	view := f.view.Find(e.Run)
+	if view == nil {
+		return nil
+	}
+	view.Apply(e)
+	if view != f.view {
+		return f.eventBelow(view, e)
+	}
 	if f.command.JSON {
 		encoded, err := e.Encode()
 		if err != nil {
@@ -147,8 +149,8 @@ func (f *follower) event(e loop.Event) error {
 	}
 	switch d := e.Data.(type) {
 	case loop.Question:
-		f.tell(e)
-		f.look(d)
+		f.tell(view, e)
+		f.look(view, d)
 		return nil
 	case loop.Reply, loop.Timeout:
 		f.withdraw(e)
@@ -157,16 +159,28 @@ func (f *follower) event(e loop.Event) error {
 		return f.ended(e)
 	default: // nothing to act on
 	}
-	f.tell(e)
+	f.tell(view, e)
 	f.draw()
 	return nil
 }
 
-// tell writes what an event brought in plain lines, where there is no live view.
-func (f *follower) tell(e loop.Event) {
-	if f.screen == nil && !f.command.Quiet && !f.command.JSON {
-		f.say(f.narrator.Lines(f.view, e)...)
+// tell writes what an event brought in plain lines, where there is no live view. Those of a child run begin with its label.
+func (f *follower) tell(view *terminal.Run, e loop.Event) {
+	if f.screen != nil || f.command.Quiet || f.command.JSON {
+		return
 	}
+	narrator := f.told[view.ID]
+	if narrator == nil {
+		narrator = &terminal.Narrator{}
+		f.told[view.ID] = narrator
+	}
+	lines := narrator.Lines(view, e)
+	if view.Label != "" {
+		for i := range lines {
+			lines[i] = view.Label + ": " + lines[i]
+		}
+	}
+	f.say(lines...)
 }
 
 // draw brings the live view up to date, unless something else is on the screen.
@@ -185,7 +199,7 @@ func (f *follower) lines() []string {
 // ended shows how the run came out.
 func (f *follower) ended(e loop.Event) error {
 	f.leaving = false
-	f.tell(e)
+	f.tell(f.view, e)
 	f.draw()
 	if f.screen != nil {
 		f.screen.Keep()

@@ -68,6 +68,9 @@ func node(id int, tool string, args map[string]any, open ...string) plan.DAGStep
 
 // graph is the plan for the goal. Every graph makes its calls in the order in which the goal's scene does.
 func (c *conversation) graph() plan.DAG {
+	if parts := partsOf(c); parts != nil {
+		return partsGraph(parts)
+	}
 	switch {
 	case aboutReport.MatchString(c.goal) && monthIn(c.goal) != "":
 		return reportGraph(orderIn(c.goal), addressee(c.goal))

@@ -20,7 +20,7 @@ type scene struct {
 var scenes = []func(*conversation) *scene{salesReport, courierNote, buyShares, addNumbers, compareCities}
 
 const examples = `the demo model only knows these examples: "Is it warmer in Singapore, Jakarta or Paris?", ` +
-	`"Buy a few Microsoft shares.", "Write the sales report for March and mail it to ada@example.com", "Where is my order 4417?" and "What is 17 plus 25?". ` +
+	`"Buy a few Microsoft shares.", "Write the sales report for March and mail it to ada@example.com", "Where is my order 4417?" and "What is 17 plus 25?", and several of them in one goal. ` +
 	`Set OPENAI_BASE_URL or OPENAI_API_KEY to use a real model`
 
 // next is the model's next message.
@@ -42,11 +42,22 @@ func next(c *conversation) plan.Message {
 	return s.play(t)
 }
 
-func pick(c *conversation) *scene {
+// find returns the example that a goal is; nil where it is none.
+func find(c *conversation) *scene {
 	for _, find := range scenes {
 		if s := find(c); s != nil {
 			return s
 		}
+	}
+	return nil
+}
+
+func pick(c *conversation) *scene {
+	if s := manyParts(c); s != nil {
+		return s
+	}
+	if s := find(c); s != nil {
+		return s
 	}
 	return &scene{
 		steps: []string{"Look whether the goal is one of the known examples", "Answer"},

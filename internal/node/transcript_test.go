@@ -184,6 +184,8 @@ func record(w *strings.Builder, e loop.Event) {
 		fmt.Fprintf(w, "%s %s\n", d.Question, d.Text)
 	case loop.Reply:
 		fmt.Fprintf(w, "%s %s\n", d.Question, d.Text)
+	case loop.Child:
+		fmt.Fprintf(w, "%s run %s %s\n", d.Call, d.Run, d.Status)
 	case loop.Answer:
 		fmt.Fprintf(w, "%s\n", d.Answer)
 	default:

@@ -68,7 +68,10 @@ func describeRest(data loop.Data) string {
 	case loop.Wait:
 		return waiting(d)
 	case loop.Child:
-		return strings.TrimSpace(d.Call + " run " + d.Run + " " + string(d.Status))
+		if d.Status == "" {
+			return d.Call + " is carried out by run " + d.Run
+		}
+		return d.Call + " run " + d.Run + " " + string(d.Status)
 	case loop.Reflection:
 		if d.Done {
 			return because("done", d.Text)

@@ -36,6 +36,11 @@ func (f *Form) Lines(width int, s Style) []string {
 	if len(lines) > 0 {
 		lines[0] = s.Wait("?") + lines[0][1:]
 	}
+	if len(q.Chain) > 0 {
+		for _, line := range wrap("asked by a child run, below "+Clean(strings.Join(q.Chain, " > ")), width-2, 0) {
+			lines = append(lines, "  "+s.Dim(line))
+		}
+	}
 	if q.Tool != "" {
 		lines = append(lines, "  tool: "+Clean(q.Tool))
 		lines = append(lines, jsonLines("arguments", q.Arguments, width)...)

@@ -61,7 +61,7 @@ func (r *Run) foot(now time.Time, width int, s Style) []string {
 		if r.thought != "" {
 			lines = append(lines, s.Dim(indent("“"+Clean(r.thought)+"”")))
 		}
-		lines = append(lines, s.Busy(indent(r.activity())))
+		lines = append(append(lines, r.belowLines(now, width, s)...), s.Busy(indent(r.activity())))
 	}
 	total := []string{elapsedText(r.elapsed(now)), thousands(r.usage.Total()) + " tokens", "run " + r.ID}
 	return append(lines, flow(total, width, s)...)

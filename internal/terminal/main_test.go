@@ -88,6 +88,7 @@ func script() []loop.Event {
 		loop.Control{Op: loop.OpResume},
 		loop.Wait{Until: until, Why: "the provider is down", Attempt: 2},
 		loop.Timeout{What: loop.TimeoutWait},
+		loop.Child{Call: "c1", Run: "r2"},
 		loop.Child{Call: "c1", Run: "r2", Status: loop.StatusDone},
 		loop.Observation{Call: "c1", Tool: "buy_shares", Status: loop.ObservedError, Result: json.RawMessage(`"no\u001b[31m money"`), MS: 120},
 		loop.Reflection{Text: "Nothing more can be done."},

@@ -34,6 +34,12 @@ func Page(h loop.Head, ways []string, now time.Time, width int, s Style) []strin
 	if h.Wait != nil && !h.Status.Final() {
 		lines = append(lines, "", ansi.Truncate("  "+Clean(waiting(*h.Wait)), width, "…"))
 	}
+	if len(h.Children) > 0 && !h.Status.Final() {
+		lines = append(lines, "")
+		for _, child := range h.Children {
+			lines = append(lines, ansi.Truncate("  waits for the child run "+Clean(child), width, "…"))
+		}
+	}
 	lines = append(lines, outcomeLines(h, width, s)...)
 	return append(append(lines, ""), facts(h, width, s)...)
 }
@@ -77,7 +83,11 @@ func facts(h loop.Head, width int, s Style) []string {
 		"started " + h.Started.Local().Format(time.DateTime), "changed " + h.Updated.Local().Format(time.DateTime),
 	}
 	for _, f := range []struct{ name, value string }{
-		{"strategy", h.Strategy}, {"model", h.Model}, {"session", h.Session}, {"user", h.User},
+		{"strategy", h.Strategy},
+		{"model", h.Model},
+		{"session", h.Session},
+		{"user", h.User},
+		{"below run", h.Parent},
 	} {
 		if f.value != "" {
 			all = append(all, f.name+" "+f.value)

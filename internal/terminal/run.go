@@ -22,6 +22,10 @@ type Run struct {
 	// Final is Answer, Failed or Cancelled once the run has ended.
 	Final loop.Data
 
+	// Label is, of a child run, the calls that lead to it, such as c1 or c1.c2.
+	Label string
+
+	below    []*Run // child runs in the order in which they began, those that have ended too
 	plan     plan.Plan
 	thought  string
 	calls    []loop.ToolCall // without an observation
@@ -83,7 +87,7 @@ func (r *Run) Apply(e loop.Event) {
 	case loop.Control:
 		r.controlled(d.Op)
 	case loop.Child:
-		r.doing = "waiting for the run " + d.Run
+		r.moved(e, d)
 	case loop.Answer:
 		r.end(e, d.Usage)
 	case loop.Failed:
@@ -148,6 +152,8 @@ func (r *Run) activity() string {
 		return "waiting for an answer"
 	case len(r.calls) == 0 || r.parked:
 		return r.doing
+	case len(r.calls) == len(r.atWork()):
+		return "waiting for " + count(len(r.calls), "child run", "child runs")
 	case len(r.calls) > 1:
 		return fmt.Sprintf("%d calls, the first is %s", len(r.calls), callText(r.calls[0]))
 	default:
