@@ -15,6 +15,8 @@
 //   - Schedules, published before the event they are for, which may fire early, twice, or when nobody needs them.
 //   - One call of a once tool: started, the look at the monotonic clock, the sending, the wait, the question what became of
 //     it. The run's turn in its session, as far as the run itself is concerned. The run's own timeout.
+//   - A child run, as far as the run above can see it: written down, begun by whoever drives the run above, ended, and
+//     waking the run above; orders to it, which may come before it has begun.
 //   - Faults, each as often as the case's [Budget] says, at any instruction: crashes, freezes beyond the lease, lost
 //     answers and acks, hand-overs at shutdown, wake-ups that can't be published. A drive whose lease has passed goes on
 //     as long as it likes, and its heartbeats may be confirmed.
@@ -26,11 +28,12 @@
 //   - Where nothing is left that could happen, no message, schedule or process, the run has ended and is closed: nobody
 //     waits, and no reply that was accepted lies there unheard. Every question of the model has a deadline, so that a run
 //     that waits for ever is a lost one.
+//   - No child run was begun that nobody will drive, and none was left alone when the run above was cancelled.
 //
 // # What is not
 //
 // The sweep is off: it mends what it finds, which is what the search is to find. Not modelled are a third drive or door at
-// a time, expiry and the use of an id again, pause, child runs, the count of attempts and poisoned runs, the write of the
+// a time, expiry and the use of an id again, pause, several child runs, the count of attempts and poisoned runs, the write of the
 // state on the side, effects of one run that are performed at the same time (they follow one another), broken or foreign
 // journals, and the other side of the session's queue. Time has no length: a deadline passes or has not passed, for
 // everybody at once, so a schedule that another one replaced fires late without anybody noticing. A crash ends one process

@@ -12,6 +12,7 @@ type drive struct {
 	due      uint8 // event that the schedule in hand was published for
 	basis    uint8 // start of the call that it has asked the outcome of, or 0: it has seen none
 	claimed  bool  // it has claimed the run
+	seen     bool  // it has looked at the child run
 	current  bool  // the revision it holds is the stored one
 	mine     bool  // the append whose answer was lost is in the journal
 	oldBeat  bool  // its last confirmed heartbeat is older than the lease
@@ -50,6 +51,10 @@ const (
 	saveHandOver
 	giveBack
 	wakeAfterLoss
+	lookChild
+	storeChild
+	wakeChild
+	orderChild
 )
 
 var driveNames = [...]string{
@@ -60,7 +65,8 @@ var driveNames = [...]string{
 	"publish the schedules again", "store the parked state", "look who wrote the state",
 	"tell session and parent, schedule the expiry", "store the final state", "look who wrote the final state",
 	"remove the schedules", "ack", "store that the run is handed over", "give back",
-	"publish a wake-up after a lost append",
+	"publish a wake-up after a lost append", "look at the child run", "store the child's first event",
+	"publish the child's wake-up", "cancel the child run",
 }
 
 // stepDrive is the next instruction of drive i.
@@ -138,6 +144,15 @@ func (m *model) stepDrive(s *state, i int) {
 	case wakeAfterLoss:
 		t.publish(false)
 		t.aside(d)
+	case lookChild:
+		m.lookAtChild(&t, d)
+	case storeChild:
+		m.storeChild(&t, d)
+	case wakeChild:
+		m.wakeChild(&t, d)
+	case orderChild:
+		t.order, t.stopped = true, true
+		d.hand, d.at = observation, appendEvent
 	case idle:
 		return
 	}

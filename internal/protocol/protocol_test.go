@@ -8,6 +8,7 @@ import (
 // What runs have to do, and what is published for them.
 var (
 	think, ask, once, askOnce, inTurn = []Step{Think}, []Step{Ask}, []Step{Once}, []Step{AskOnce}, []Step{InTurn}
+	hand                              = []Step{Hand}
 
 	task, taskReply, taskCancel = []Kind{Task}, []Kind{Task, Reply}, []Kind{Task, Cancel}
 	taskReplyCancel             = []Kind{Task, Reply, Cancel}
@@ -95,6 +96,30 @@ var cases = []Case{
 		Name:   "turn in a session, freeze",
 		Script: inTurn, Inbox: task, Faults: Budget{Freeze: 1},
 	},
+	{
+		Name:   "child, two crashes",
+		Script: hand, Inbox: task, Faults: Budget{Crash: 2},
+	},
+	{
+		Name:   "child that wakes twice, freeze",
+		Script: hand, Inbox: task, Faults: Budget{Freeze: 1, Double: 1},
+	},
+	{
+		Name:   "child, lost answer, hand-over",
+		Script: hand, Inbox: task, Faults: Budget{Lost: 1, HandOver: 1},
+	},
+	{
+		Name:   "child, cancel, two crashes",
+		Script: hand, Inbox: taskCancel, Faults: Budget{Crash: 2},
+	},
+	{
+		Name:   "child, cancel, freeze",
+		Script: hand, Inbox: taskCancel, Faults: Budget{Freeze: 1},
+	},
+	{
+		Name:   "child, note, freeze",
+		Script: hand, Inbox: taskReply, Doors: 2, Faults: Budget{Freeze: 1},
+	},
 }
 
 // Bounds of one search, in states. A quick one, for a short run or under the race detector, may be cut off.
@@ -172,6 +197,18 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		},
 		"a worker that stops does not park a run whose turn it has not looked for": {
 			Case{Broken: ParkStopped, Script: inTurn, Inbox: task, Faults: Budget{HandOver: 1}}, hangs,
+		},
+		"whoever takes a run looks at its child run": {
+			Case{Broken: NoLook, Script: hand, Inbox: task, Faults: Budget{Crash: 1}}, hangs,
+		},
+		"a child run wakes the run above after its final event": {
+			Case{Broken: WakeParentFirst, Script: hand, Inbox: task}, hangs,
+		},
+		"the door publishes the wake-up for the second event of a child run": {
+			Case{Broken: NoWakeForOrder, Script: hand, Inbox: taskCancel, Faults: Budget{Crash: 1}}, orphan,
+		},
+		"a run that is cancelled cancels its child run": {
+			Case{Broken: NoOrder, Script: hand, Inbox: taskCancel}, unstopped,
 		},
 		"a timeout in hand is given up where the run has ended": {
 			Case{Broken: TimeoutAfterEnd, Script: think, Inbox: task, Faults: Budget{Freeze: 1, TimeUp: 1}}, afterFinal,

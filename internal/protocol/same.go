@@ -72,11 +72,11 @@ func (m *model) forgetDrive(d *drive) {
 
 // key orders drives.
 func (d *drive) key() uint64 {
-	k := uint64(d.at) // 7 numbers of 8 bits and 5 bits: none is lost
+	k := uint64(d.at) // 7 numbers of 8 bits and 6 bits: none is lost
 	for _, x := range [...]uint8{d.delivery, d.n, uint8(d.hand), d.began, d.due, d.basis} {
 		k = k<<8 | uint64(x)
 	}
-	for _, b := range [...]bool{d.claimed, d.current, d.mine, d.oldBeat, d.oldStart} {
+	for _, b := range [...]bool{d.claimed, d.current, d.mine, d.oldBeat, d.oldStart, d.seen} {
 		if k <<= 1; b {
 			k |= 1
 		}

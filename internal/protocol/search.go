@@ -35,6 +35,10 @@ const (
 	ParkStopped          // a worker that stops parks a run whose turn it has not looked for
 	StaleOutcome         // a call is started anew on the outcome of an older start
 	ReopenClosed         // a hand-over after the final state was stored stores the run as not closed
+	NoLook               // a drive that takes a run does not look at its child run
+	WakeParentFirst      // a child run wakes the run above before its final event is stored
+	NoWakeForOrder       // the door takes it that a child run which owes something has been woken
+	NoOrder              // a run that is cancelled closes its calls and leaves its child run alone
 	TimeoutAfterEnd      // a timeout in hand is appended without a look whether the run has ended meanwhile
 )
 
@@ -81,6 +85,10 @@ func (m *model) judgeEnd(s *state) violation {
 		return hangs
 	case !s.head.closed || !s.told:
 		return unclosed
+	case s.child == stored:
+		return orphan
+	case v.handed && !v.heard && !s.stopped:
+		return unstopped
 	default:
 		return fine
 	}

@@ -28,6 +28,10 @@ type state struct {
 	ahead   ahead
 	entered bool // the run is in the queue of its session
 
+	child   childAt
+	order   bool // a cancel for the child lies in the inbox
+	stopped bool // one was sent
+
 	told bool  // the session, the parent and the expiry were seen to
 	sent uint8 // how often the once tool was sent
 
@@ -58,11 +62,14 @@ const (
 	observation
 	answer
 	cancelled
+	handed    // the child run is written down
+	childDone // it has ended
 )
 
 var eventNames = [...]string{
 	"nothing", "accepted", "turn", "question", "reply", "note", "control", "timeout of the question",
 	"timeout of the wait", "timeout of the run", "started", "wait", "wait for its turn", "observation", "answer", "cancelled",
+	"child", "child that has ended",
 }
 
 func (e event) String() string { return eventNames[e] }
@@ -113,6 +120,8 @@ const (
 	unclosed
 	lostTask
 	stuck
+	orphan
+	unstopped
 )
 
 var violationNames = [...]string{
@@ -120,6 +129,7 @@ var violationNames = [...]string{
 	"the run hangs: it has not ended, and nothing will move it any more",
 	"the run has ended and is not closed, and nothing will close it any more",
 	"the task was taken and no run exists", "nothing can happen, and there is work left",
+	"a child run was begun, and nobody will drive it", "the run was cancelled, and its child run was not told",
 }
 
 func (v violation) String() string { return violationNames[v] }
@@ -185,7 +195,7 @@ func (s *state) quiet() bool {
 			return false
 		}
 	}
-	return s.ahead == nobody && s.armed == [maxEvents + 1]bool{}
+	return s.ahead == nobody && s.child != working && s.child != over && !s.order && s.armed == [maxEvents + 1]bool{}
 }
 
 // Step is one thing that the model of the case says, so that the run has to do it.
@@ -198,6 +208,7 @@ const (
 	Once                // a call of a once tool that can tell what became of it
 	InTurn              // the run's turn in its session has to come; another run goes first
 	AskOnce             // both at a time: a call that needs a yes beside one of a once tool
+	Hand                // a call that a child run carries out
 )
 
 // view is the fold of a run's first n events.
@@ -211,6 +222,7 @@ type view struct {
 	waiting       uint8 // event of the wait for its outcome, or 0
 	overdue       bool  // that wait is over
 	inLine        bool  // the run waits for its turn
+	handed, heard bool  // the child run is written down; what became of it is
 	ending, ended bool
 	script        []Step
 }
@@ -247,6 +259,10 @@ func (v *view) apply(e event) {
 		v.advanceIfDone()
 	case control, timeoutRun:
 		v.ending, v.question, v.inLine = !v.ended, 0, false
+	case handed:
+		v.handed = true
+	case childDone:
+		v.heard = true
 	case answer, cancelled:
 		v.ended = true
 	case note, noEvent:
@@ -254,15 +270,15 @@ func (v *view) apply(e event) {
 }
 
 func (v *view) advanceIfDone() {
-	if !v.ending && v.asked == (v.now() != Once) && v.question == 0 && !v.open {
+	if !v.ending && v.asked == (v.now() != Once && v.now() != Hand) && v.question == 0 && !v.open {
 		v.advance()
 	}
 }
 
 func (v *view) advance() {
 	v.step++
-	v.asked, v.begun, v.waiting, v.overdue, v.inLine = false, 0, 0, false, false
-	v.open = v.step < len(v.script) && (v.now() == Once || v.now() == AskOnce)
+	v.asked, v.begun, v.waiting, v.overdue, v.inLine, v.handed, v.heard = false, 0, 0, false, false, false, false
+	v.open = v.step < len(v.script) && (v.now() == Once || v.now() == AskOnce || v.now() == Hand)
 }
 
 // now is the step of the script that the run is at; Think where it has none.
@@ -287,6 +303,8 @@ const (
 	closeCall
 	giveAnswer
 	giveUp
+	writeDown
+	observeChild
 )
 
 // owed is what the run owes first. A question goes before the call beside it.
@@ -304,6 +322,8 @@ func (v *view) owed() duty {
 		return askModel
 	case v.inLine:
 		return nothing
+	case v.now() == Hand:
+		return v.owedChild()
 	case v.now() == InTurn:
 		return enterSession
 	case v.now() != Once && !v.asked:

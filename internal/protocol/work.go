@@ -56,6 +56,12 @@ func (m *model) decide(s *state, d *drive) {
 	case reconcile:
 		d.at = askOutcome
 	case closeCall:
+		if d.hand, d.at = observation, appendEvent; v.handed && !v.heard && m.Broken != NoOrder {
+			d.hand, d.at = noEvent, orderChild
+		}
+	case writeDown:
+		d.hand, d.at = handed, appendEvent
+	case observeChild:
 		d.hand, d.at = observation, appendEvent
 	case giveAnswer:
 		d.hand, d.at = answer, appendEvent
@@ -67,6 +73,8 @@ func (m *model) decide(s *state, d *drive) {
 			d.at = saveClosed
 		case v.ended:
 			d.at = closingSteps
+		case v.waits() && !d.seen && (m.Broken != NoLook || d.n != d.began):
+			d.at = lookChild
 		case m.Broken == NoRearm || m.Broken == RearmNearest && d.n != d.began:
 			d.at = savePark
 		default:
@@ -121,6 +129,8 @@ func (m *model) stored(s *state, d *drive) {
 	switch d.hand {
 	case started:
 		d.at = send
+	case handed:
+		d.at = lookChild
 	case timeoutQuestion, timeoutWait:
 		m.overdue(s, d)
 	default:
@@ -179,6 +189,10 @@ func (m *model) stillOwed(v view, d *drive) bool {
 		return owed && v.open && !v.ending && !v.ended && (v.begun == d.basis || m.Broken == StaleOutcome)
 	case observation:
 		return v.open && !v.ended
+	case handed:
+		return v.owed() == writeDown
+	case childDone:
+		return v.waits()
 	case timeoutWait:
 		return w > 0
 	case timeoutQuestion:

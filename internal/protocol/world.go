@@ -28,6 +28,7 @@ func (m *model) world(s *state) {
 	m.timePasses(s)
 	m.fire(s)
 	m.leave(s)
+	m.stepChild(s)
 	for i := range slots {
 		if s.doors[i].at != doorIdle {
 			m.stepDoor(s, i)
