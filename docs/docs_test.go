@@ -137,7 +137,12 @@ func TestStreamsBucketsAndConsumers(t *testing.T) {
 		wantNames = append(wantNames, entry)
 	}
 	for _, row := range table(t, "protocol.md", "consumer") {
-		wantConsumers = append(wantConsumers, code(row[0])[0]+" "+code(row[1])[0])
+		first, last := code(row[0])[0], code(row[0])[len(code(row[0]))-1]
+		wantConsumers = append(wantConsumers, first+" "+code(row[1])[0])
+		for name := first; name != last; { // the last character counts
+			name = name[:len(name)-1] + string(name[len(name)-1]+1)
+			wantConsumers = append(wantConsumers, name+" "+code(row[1])[0])
+		}
 	}
 	same(t, "streams and buckets", wantNames, names)
 	same(t, "consumers", wantConsumers, consumers)

@@ -68,6 +68,7 @@ type flags struct {
 	Replicas int    `default:"0" help:"Replicas of streams and buckets: 1, 3 or 5. 0 leaves existing ones as they are and makes new ones with 1."`
 
 	Concurrency int           `default:"64" help:"Runs driven at once."`
+	MaxRunning  int           `default:"0" help:"Runs of one tenant that this worker drives at once; those that wait for a person or a time are not counted. 0: no limit of their own."`
 	Lease       time.Duration `default:"10s" help:"How long a run stays with a worker that gives no sign of life."`
 	Grace       time.Duration `default:"20s" help:"Time that steps in hand get after SIGTERM before the runs are handed over."`
 	Keep        time.Duration `default:"168h" help:"How long a finished run is kept."`
@@ -203,7 +204,7 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 		Connect: bus.ConnectOptions{
 			URL: f.NATS, Context: f.Context, InboxPrefix: f.InboxPrefix, Creds: f.Creds, CA: f.TLSCA, Cert: f.TLSCert, Key: f.TLSKey,
 		},
-		Prefix: f.Prefix, Replicas: f.Replicas, Concurrency: f.Concurrency, Lease: f.Lease, Grace: f.Grace, Keep: f.Keep,
+		Prefix: f.Prefix, Replicas: f.Replicas, Concurrency: f.Concurrency, MaxRunning: f.MaxRunning, Lease: f.Lease, Grace: f.Grace, Keep: f.Keep,
 		Model: llm.Config{
 			BaseURL: baseURL, APIKey: apiKey, Model: f.Model, Fallback: f.FallbackModel, NoHeaders: f.NoLLMHeaders,
 		},
@@ -234,6 +235,9 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 	}
 	if f.Concurrency < 1 {
 		return o, fmt.Errorf("--concurrency %d: at least one run must be driven at once", f.Concurrency)
+	}
+	if f.MaxRunning < 0 {
+		return o, fmt.Errorf("--max-running %d: give a number of runs, or 0 for no limit", f.MaxRunning)
 	}
 	if !f.Embedded {
 		return o, nil

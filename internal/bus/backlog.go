@@ -3,6 +3,8 @@ package bus
 import (
 	"context"
 	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Backlog counts what lies in the queues.
@@ -24,11 +26,29 @@ func (b *Bus) Backlog(ctx context.Context) (Backlog, error) {
 		}
 		*n = s.CachedInfo().State.Msgs
 	}
-	consumer, err := b.js.Consumer(ctx, b.names.wake, durableWakes)
+	infos, err := b.consumers(ctx, b.names.wake)
 	if err != nil {
-		return out, fmt.Errorf("count consumer %s: %w", durableWakes, b.explain(err))
+		return out, fmt.Errorf("count wake-ups: %w", err)
 	}
-	info := consumer.CachedInfo()
-	out.Wakes = info.NumPending + uint64(max(info.NumAckPending, 0))
+	for _, info := range infos {
+		out.Wakes += info.NumPending + uint64(max(info.NumAckPending, 0))
+	}
 	return out, nil
+}
+
+// consumers returns what the server says of the consumers of a queue, by name.
+func (b *Bus) consumers(ctx context.Context, stream string) (map[string]*jetstream.ConsumerInfo, error) {
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", stream, b.explain(err))
+	}
+	found := map[string]*jetstream.ConsumerInfo{}
+	list := s.ListConsumers(ctx)
+	for info := range list.Info() {
+		found[info.Name] = info
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list the consumers of stream %s: %w", stream, b.explain(err))
+	}
+	return found, nil
 }

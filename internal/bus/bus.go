@@ -3,8 +3,8 @@
 // and what the engine has to do lies in two work queues, one for what others publish and one for wake-ups. It also
 // serves the request/reply API, is its client, and can run a whole nats-server inside the process.
 //
-// Four streams, four buckets and two consumers are all there is; [Bus.Setup] creates them. Nothing is created for a
-// tenant or for a run.
+// Four streams, four buckets and a fixed number of consumers (lanes.go) are all there is; [Bus.Setup] creates them.
+// Nothing is created for a tenant or for a run.
 package bus
 
 import (
@@ -254,9 +254,15 @@ func (b *Bus) Ready(ctx context.Context) error {
 			return fmt.Errorf("stream %s can't be reached: %w", name, b.explain(err))
 		}
 	}
-	for stream, name := range map[string]string{b.names.tasks: durableInbox, b.names.wake: durableWakes} {
-		if _, err := b.js.Consumer(ctx, stream, name); err != nil {
-			return fmt.Errorf("consumer %s of stream %s can't be reached: %w", name, stream, b.explain(err))
+	for stream, lanes := range map[string][]*lane{b.names.tasks: b.names.inboxLanes(), b.names.wake: b.names.wakeLanes()} {
+		found, err := b.consumers(ctx, stream)
+		if err != nil {
+			return err
+		}
+		for _, l := range lanes {
+			if found[l.consumer] == nil {
+				return fmt.Errorf("consumer %s of stream %s is missing", l.consumer, stream)
+			}
 		}
 	}
 	return b.trouble.recent()

@@ -20,7 +20,7 @@ func (b *Bus) Repeat(ctx context.Context, job string, every time.Duration) error
 		Data:    []byte("{}"),
 		Header: nats.Header{
 			headerSchedule:       {"@every " + max(every, time.Second).String()},
-			headerScheduleTarget: {b.names.wakeUp(id)},
+			headerScheduleTarget: {b.names.wakeUp(id, loop.RankBegun)},
 		},
 	})
 	if err != nil {
@@ -38,7 +38,9 @@ func (b *Bus) Job(ctx context.Context, tenant, job, key string, body any) error 
 	if err != nil {
 		return fmt.Errorf("publish job %s of %s: %w", job, tenant, err)
 	}
-	msg := &nats.Msg{Subject: b.names.wakeUp(loop.RunID{Tenant: tenant, Run: job}), Data: data, Header: nats.Header{}}
+	// Nobody waits for a job: it comes behind all runs.
+	subject := b.names.wakeUp(loop.RunID{Tenant: tenant, Run: job}, loop.RankLow)
+	msg := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{}}
 	msg.Header.Set(headerMsgID, tenant+"/"+job+":"+key)
 	if _, err := b.js.PublishMsg(ctx, msg); err != nil {
 		return fmt.Errorf("publish job %s of %s: %w", job, tenant, b.explain(err))
@@ -56,11 +58,16 @@ func (b *Bus) Order(ctx context.Context, id loop.RunID, control json.RawMessage)
 func (b *Bus) Idle(ctx context.Context) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	consumer, err := b.js.Consumer(ctx, b.names.wake, durableWakes)
+	infos, err := b.consumers(ctx, b.names.wake)
 	if err != nil {
-		return false, fmt.Errorf("look whether wake-ups wait: %w", b.explain(err))
+		return false, fmt.Errorf("look whether wake-ups wait: %w", err)
 	}
-	return consumer.CachedInfo().NumPending == 0, nil
+	for _, info := range infos {
+		if info.NumPending > 0 {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // Changed implements [loop.Heads].

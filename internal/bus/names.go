@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"ratchet/internal/loop"
 )
@@ -16,11 +17,9 @@ import (
 const (
 	defaultPrefix = "agent"
 
-	durableInbox = "inbox"
-	durableWakes = "wakes"
-
-	// lane is the only lane of wake-ups there is.
-	lane = "0"
+	durableInbox = "inbox" // replies and controls; tasks-0 and so on have the tasks
+	durableWakes = "wakes" // jobs of all workers, and wake-ups stored before there were lanes; wakes-g0 and so on have the rest
+	durableTasks = "tasks"
 )
 
 // Headers of ours. The Nats- headers are the server's.
@@ -94,6 +93,14 @@ func (n names) eventsSubjects() []string {
 	return []string{n.prefix + ".event.*.*." + string(loop.RoadStep), n.prefix + ".event.*.*." + string(loop.RoadUser)}
 }
 
+// spread has the server put the group of its tenant into the subject of each task that it stores.
+func (n names) spread() *jetstream.SubjectTransformConfig {
+	return &jetstream.SubjectTransformConfig{
+		Source:      n.prefix + ".task.*",
+		Destination: fmt.Sprintf("%s.task.{{partition(%d,1)}}.{{wildcard(1)}}", n.prefix, groups),
+	}
+}
+
 func (n names) deadSubjects() []string { return []string{n.prefix + ".dead.*.*"} }
 
 func (n names) task(tenant string) string  { return n.prefix + ".task." + tenant }
@@ -103,11 +110,12 @@ func (n names) control(id loop.RunID) string {
 	return n.prefix + ".control." + id.Tenant + "." + id.Run
 }
 func (n names) allControls() string { return n.prefix + ".control.*.*" }
-func (n names) wakeUp(id loop.RunID) string {
-	return n.wakePrefix() + lane + "." + id.Tenant + "." + id.Run
+
+// wakeUp is the subject of a wake-up in the lane of its tenant and rank.
+func (n names) wakeUp(id loop.RunID, rank loop.Rank) string {
+	return n.wakePrefix() + laneOf(id, rank) + "." + id.Tenant + "." + id.Run
 }
 func (n names) wakePrefix() string { return n.prefix + ".wake." }
-func (n names) allWakes() string   { return n.wakePrefix() + ">" }
 func (n names) claimed(id loop.RunID) string {
 	return n.prefix + ".claimed." + id.Tenant + "." + id.Run
 }

@@ -29,7 +29,7 @@ type StreamState struct {
 	Leader      string // of a replicated stream
 }
 
-// ConsumerState says how far a queue has been worked off.
+// ConsumerState says how far a queue has been worked off, all of its lanes together.
 type ConsumerState struct {
 	Stream, Name string
 	Pending      uint64 // waiting for a worker
@@ -63,22 +63,26 @@ func (b *Bus) Overview(ctx context.Context) (Overview, error) {
 		out.Streams = append(out.Streams, state)
 	}
 	for _, q := range []struct{ stream, name string }{{b.names.tasks, durableInbox}, {b.names.wake, durableWakes}} {
-		consumer, err := b.js.Consumer(ctx, q.stream, q.name)
+		lanes, err := b.consumers(ctx, q.stream)
 		if err != nil {
-			return out, fmt.Errorf("look at consumer %s of stream %s: %w", q.name, q.stream, b.explain(err))
+			return out, fmt.Errorf("look at the lanes of queue %s: %w", q.name, err)
 		}
-		out.Consumers = append(out.Consumers, consumerState(consumer.CachedInfo()))
+		out.Consumers = append(out.Consumers, queueState(q.stream, q.name, lanes))
 	}
 	return out, nil
 }
 
-func consumerState(info *jetstream.ConsumerInfo) ConsumerState {
-	state := ConsumerState{
-		Stream: info.Stream, Name: info.Name, Pending: info.NumPending, InHand: info.NumAckPending,
-		Redelivered: info.NumRedelivered, Pulls: info.NumWaiting,
-	}
-	if info.Delivered.Last != nil {
-		state.LastActive = *info.Delivered.Last
+// queueState adds up the lanes of a queue.
+func queueState(stream, name string, lanes map[string]*jetstream.ConsumerInfo) ConsumerState {
+	state := ConsumerState{Stream: stream, Name: name}
+	for _, info := range lanes {
+		state.Pending += info.NumPending
+		state.InHand += info.NumAckPending
+		state.Redelivered += info.NumRedelivered
+		state.Pulls += info.NumWaiting
+		if last := info.Delivered.Last; last != nil && last.After(state.LastActive) {
+			state.LastActive = *last
+		}
 	}
 	return state
 }

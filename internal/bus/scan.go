@@ -26,7 +26,7 @@ type stored struct {
 	Seq     uint64
 	Header  map[string][]string
 	Data    []byte
-	Time    time.Time // known of messages that the leader was asked for
+	Time    time.Time // when it was stored; known where the leader was asked
 }
 
 // scan calls visit for each message of a stream that matches filter and has a sequence greater than after, in order,

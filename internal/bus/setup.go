@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,10 +55,13 @@ func (b *Bus) Setup(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.ensureConsumer(ctx, b.names.tasks, durableInbox, ""); err != nil {
+	if err := b.ensureConsumers(ctx, b.names.tasks, b.names.inboxLanes()); err != nil {
 		return err
 	}
-	return b.ensureConsumer(ctx, b.names.wake, durableWakes, b.names.allWakes())
+	if err := b.ensureConsumers(ctx, b.names.wake, b.names.wakeLanes()); err != nil {
+		return err
+	}
+	return b.moveOldTasks(ctx)
 }
 
 func checkVersion(version string) error {
@@ -94,6 +98,7 @@ func (b *Bus) streams() []layout {
 			StreamConfig: jetstream.StreamConfig{
 				Name: n.tasks, Description: "tasks, replies and controls", Subjects: n.tasksSubjects(),
 				Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, Duplicates: 100 * time.Millisecond,
+				SubjectTransform: n.spread(),
 			},
 		},
 		{
@@ -234,6 +239,9 @@ func (l layout) over(have jetstream.StreamConfig, replicas int) jetstream.Stream
 	c.AllowRollup = l.AllowRollup
 	c.AllowMsgSchedules = l.AllowMsgSchedules
 	c.NoAck = false
+	if l.SubjectTransform != nil {
+		c.SubjectTransform = l.SubjectTransform
+	}
 	c.MaxMsgsPerSubject = -1
 	if l.MaxMsgsPerSubject > 0 {
 		c.MaxMsgsPerSubject = l.MaxMsgsPerSubject
@@ -253,23 +261,51 @@ func (l layout) over(have jetstream.StreamConfig, replicas int) jetstream.Stream
 	return c
 }
 
-// ensureConsumer creates or updates a durable consumer. There is no limit on deliveries: beyond one, a message would
-// stay in the stream in silence.
-func (b *Bus) ensureConsumer(ctx context.Context, stream, name, filter string) error {
-	_, err := b.js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		Durable:       name,
-		FilterSubject: filter,
+// ensureConsumers creates the consumers of lanes that are missing and updates those that differ. Consumers of a queue may
+// not overlap, so the first of them, which a version without lanes made for the whole queue, is narrowed before the others.
+func (b *Bus) ensureConsumers(ctx context.Context, stream string, lanes []*lane) error {
+	found, err := b.consumers(ctx, stream)
+	if err != nil {
+		return err
+	}
+	for _, l := range lanes {
+		want := b.consumer(l)
+		if have := found[l.consumer]; have != nil && sameConsumer(have.Config, want) {
+			continue
+		}
+		_, err := b.js.CreateOrUpdateConsumer(ctx, stream, want)
+		what := fmt.Sprintf("consumer %s of stream %s", l.consumer, stream)
+		if refused(err) || errors.Is(err, jetstream.ErrNotPullConsumer) {
+			return &ConflictError{What: what, Err: err}
+		} else if err != nil {
+			return fmt.Errorf("create or update %s: %w", what, b.explain(err))
+		}
+	}
+	return nil
+}
+
+// consumer is the durable consumer of a lane. There is no limit on deliveries: beyond one, a message would stay in the
+// stream in silence.
+func (b *Bus) consumer(l *lane) jetstream.ConsumerConfig {
+	c := jetstream.ConsumerConfig{
+		Durable:       l.consumer,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       b.opts.Lease,
 		MaxDeliver:    -1,
 		MaxAckPending: -1,
 		MaxWaiting:    8192,
-	})
-	what := fmt.Sprintf("consumer %s of stream %s", name, stream)
-	if refused(err) || errors.Is(err, jetstream.ErrNotPullConsumer) {
-		return &ConflictError{What: what, Err: err}
-	} else if err != nil {
-		return fmt.Errorf("create or update %s: %w", what, b.explain(err))
 	}
-	return nil
+	if len(l.filters) == 1 {
+		c.FilterSubject = l.filters[0]
+	} else {
+		c.FilterSubjects = l.filters
+	}
+	return c
+}
+
+// sameConsumer reports whether all that we set of a consumer is as we want it.
+func sameConsumer(have, want jetstream.ConsumerConfig) bool {
+	return have.FilterSubject == want.FilterSubject && slices.Equal(have.FilterSubjects, want.FilterSubjects) &&
+		have.AckPolicy == want.AckPolicy && have.AckWait == want.AckWait && have.MaxDeliver == want.MaxDeliver &&
+		have.MaxAckPending == want.MaxAckPending && have.MaxWaiting == want.MaxWaiting
 }

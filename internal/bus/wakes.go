@@ -23,7 +23,7 @@ func (b *Bus) Wake(ctx context.Context, id loop.RunID, key string, w loop.Wake) 
 	if err != nil {
 		return fmt.Errorf("publish wake-up of %s: %w", id, err)
 	}
-	msg := &nats.Msg{Subject: b.names.wakeUp(id), Data: body, Header: nats.Header{}}
+	msg := &nats.Msg{Subject: b.names.wakeUp(id, w.Rank), Data: body, Header: nats.Header{}}
 	if key != "" {
 		msg.Header.Set(headerMsgID, id.String()+":"+key)
 	}
@@ -44,7 +44,7 @@ func (b *Bus) Schedule(ctx context.Context, id loop.RunID, what string, at time.
 		Data:    []byte("{}"),
 		Header: nats.Header{
 			headerSchedule:       {"@at " + at.UTC().Format(time.RFC3339Nano)},
-			headerScheduleTarget: {b.names.wakeUp(id)},
+			headerScheduleTarget: {b.names.wakeUp(id, loop.RankBegun)},
 		},
 	})
 	if err != nil {
@@ -83,4 +83,18 @@ func (b *Bus) Pending(ctx context.Context, seq uint64) (bool, error) {
 		return false, fmt.Errorf("look for wake-up %d: %w", seq, b.explain(err))
 	}
 	return strings.HasPrefix(msg.Subject, b.names.wakePrefix()), nil
+}
+
+// Woken implements [loop.Wakes].
+func (b *Bus) Woken(ctx context.Context, id loop.RunID) (bool, error) {
+	if err := checkRun(id); err != nil {
+		return false, fmt.Errorf("look for a wake-up: %w", err)
+	}
+	_, err := b.leaderNext(ctx, b.names.wake, b.names.wakePrefix()+"*."+id.Tenant+"."+id.Run, 0)
+	if errors.Is(err, errNoMessage) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("look for a wake-up of %s: %w", id, b.explain(err))
+	}
+	return true, nil
 }

@@ -208,7 +208,7 @@ func (s *State) firstOfChild(c OpenCall) (first Accepted, problem string) {
 	tools := slices.DeleteFunc(slices.Clone(s.Tools), func(t OfferedTool) bool { return !slices.Contains(task.Tools, t.Name) })
 	return Accepted{
 		Task: task, Tools: tools, Prompt: strategies[task.Strategy].prompt(), Catalogue: s.Catalogue,
-		Parent: s.Run, ParentCall: c.Call, Chain: append(slices.Clone(s.Chain), s.Run),
+		Parent: s.Run, ParentCall: c.Call, Chain: append(slices.Clone(s.Chain), s.Run), Traceparent: s.Trace().Traceparent(),
 	}, ""
 }
 

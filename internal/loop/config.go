@@ -31,6 +31,7 @@ type Config struct {
 	Learn      bool       // learn durable facts from runs that were answered, where their tasks do not say otherwise
 
 	Concurrency int           // runs driven at once; 64
+	MaxRunning  int           // runs of one tenant driven at once; 0: as many as Concurrency
 	Doors       int           // inbox messages handled at once; 64
 	Lease       time.Duration // how long a wake-up stays with a worker that says nothing; 10s; as set in the consumer
 	Grace       time.Duration // time that steps in hand get at shutdown; 20s
@@ -100,6 +101,9 @@ func (c Config) validate() error {
 	}
 	if c.Concurrency < 1 || c.Doors < 1 || c.Lease <= 0 || c.Grace < 0 || c.Keep <= 0 {
 		return errors.New("loop: Config.Concurrency, Doors, Lease and Keep must be positive, Grace not negative")
+	}
+	if c.MaxRunning < 0 {
+		return errors.New("loop: Config.MaxRunning must not be negative")
 	}
 	if c.Window < 0 {
 		return errors.New("loop: Config.Window must not be negative")

@@ -269,6 +269,9 @@ func (w *Worker) wakeFor(ctx context.Context, e Event, l loaded) error {
 			return err
 		}
 	}
+	if first, accepted := e.Data.(Accepted); accepted {
+		wake.Rank = Rank(first.Task.Priority)
+	}
 	if err := w.Wakes.Wake(ctx, e.RunID, fmt.Sprintf("%s/%d", e.ID(), e.Seq), wake); err != nil {
 		return fmt.Errorf("publish the wake-up for event %s: %w", e.ID(), err)
 	}

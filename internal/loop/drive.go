@@ -232,6 +232,9 @@ func (dr *drive) run() error {
 			return err
 		}
 		duties := dr.duties(fresh)
+		if dr.givesWay(duties) {
+			return errHandOver
+		}
 		progress, err := dr.perform(duties)
 		if err != nil {
 			return err

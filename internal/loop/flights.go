@@ -105,6 +105,8 @@ func (f *flights) has(key string) bool { _, ok := f.active[key]; return ok }
 
 func (f *flights) empty() bool { return len(f.active) == 0 }
 
+func (f *flights) only(key string) bool { return len(f.active) == 1 && f.has(key) }
+
 // abort cancels a flight whose outcome does not matter any more.
 func (f *flights) abort(key string) {
 	if fl := f.active[key]; fl != nil {

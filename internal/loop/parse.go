@@ -66,7 +66,7 @@ func (t Task) withDefaults() Task {
 	t.Ask.Timeout = cmp.Or(t.Ask.Timeout, Duration(24*time.Hour))
 	t.Ask.OnTimeout = cmp.Or(t.Ask.OnTimeout, AskFail)
 	t.OnBusy = cmp.Or(t.OnBusy, BusyEnqueue)
-	t.Priority = cmp.Or(t.Priority, "normal")
+	t.Priority = cmp.Or(t.Priority, PriorityNormal)
 	return t
 }
 
@@ -153,7 +153,7 @@ func (t Task) validateNames() error {
 	if len(t.FallbackModels) > 8 {
 		return fmt.Errorf("fallback_models has %d entries, at most 8 are allowed", len(t.FallbackModels))
 	}
-	if !slices.Contains([]string{"high", "normal", "low"}, t.Priority) {
+	if !slices.Contains([]string{PriorityHigh, PriorityNormal, PriorityLow}, t.Priority) {
 		return fmt.Errorf("priority %q is not one of high, normal, low", clip(t.Priority, 80))
 	}
 	return nil

@@ -76,6 +76,8 @@ type Wakes interface {
 	Unschedule(ctx context.Context, id RunID, what string) error
 	// Pending reports whether the wake-up with this stream sequence still exists.
 	Pending(ctx context.Context, seq uint64) (bool, error)
+	// Woken reports whether a wake-up of the run lies in the queue, in hand or not.
+	Woken(ctx context.Context, id RunID) (bool, error)
 	// Idle reports whether no wake-up waits for a worker. Those in hand or handed back with a delay do not count.
 	Idle(ctx context.Context) (bool, error)
 	// Repeat has a job of the workers, such as JobSweep, delivered as a wake-up again and again.
@@ -93,8 +95,20 @@ const (
 	JobSum   = "_sum"   // brings the summary of a session up to date
 )
 
-// Wake is the body of a wake-up.
+// Rank says which wake-ups of a tenant go first where slots are short.
+type Rank string
+
+// The ranks. Runs that have begun go before all others; among those that have not, the higher priorities get more turns.
+const (
+	RankBegun  Rank = ""
+	RankHigh   Rank = PriorityHigh
+	RankNormal Rank = PriorityNormal
+	RankLow    Rank = PriorityLow
+)
+
+// Wake is a wake-up; it is its body too.
 type Wake struct {
+	Rank     Rank            `json:"-"`                  // its place in the queue
 	Seq      uint64          `json:"seq,omitempty"`      // sequence of the event it was published for
 	Revision uint64          `json:"revision,omitempty"` // of the state that was stored with the run's first event
 	Event    json.RawMessage `json:"event,omitempty"`    // that event, where it is small
@@ -163,6 +177,14 @@ type Source interface {
 	Fetch(ctx context.Context, n int, take func(Delivery)) error
 }
 
+// Lanes is a Source in which groups of tenants take turns.
+type Lanes interface {
+	Source
+	// FetchFrom looks for one message of a group that want accepts, calls take with it where there is one, and returns at
+	// once. take must not block.
+	FetchFrom(ctx context.Context, want func(group int) bool, take func(Delivery)) error
+}
+
 // DeliveryKind says what a queue message is.
 type DeliveryKind string
 
@@ -185,6 +207,9 @@ type Delivery struct {
 	// DefaultID is the run id of a task that names none: its Nats-Msg-Id, or a UUIDv5 of that where it is no valid id, or
 	// a UUIDv5 of the message's sequence and time.
 	DefaultID string
+
+	Group int  // of tenants that share a place in the queue; -1: none
+	Rank  Rank // of a wake-up
 
 	Stream  string
 	Seq     uint64    // in that stream

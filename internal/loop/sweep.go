@@ -112,6 +112,11 @@ func (w *Worker) sweep(ctx context.Context, _ Delivery) error {
 		}
 		s.queue = append(s.queue, id)
 		lost, err := w.isLost(ctx, run, idle)
+		if lost && err == nil {
+			var waits bool
+			waits, err = w.Wakes.Woken(ctx, id) // handed back, perhaps, for its tenant has all the slots it may have
+			lost = !waits
+		}
 		if err != nil {
 			return err
 		}

@@ -97,6 +97,13 @@ const (
 	AskDefault  = "default"
 )
 
+// Values of [Task.Priority].
+const (
+	PriorityHigh   = "high"
+	PriorityNormal = "normal"
+	PriorityLow    = "low"
+)
+
 // Values of [Task.OnBusy]: what becomes of a task whose session has a run going on.
 const (
 	BusyEnqueue   = "enqueue"   // it waits for its turn

@@ -18,6 +18,7 @@ type Worker struct {
 
 	mu     sync.Mutex
 	inHand map[RunID]*drive
+	slots  slots
 
 	replies  *replyCache // schemas of replies
 	warnings sync.Map    // what was logged once already
@@ -39,6 +40,7 @@ func NewWorker(c Config) (*Worker, error) {
 	}
 	return &Worker{
 		Config: c, source: "/" + c.Prefix + "/worker/" + c.Name, inHand: map[RunID]*drive{}, replies: &replyCache{},
+		slots: newSlots(c.MaxRunning),
 	}, nil
 }
 
@@ -55,10 +57,13 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.pin(ctx, offered) // so that no task has to wait for it
 	})
 	pulls.Go(func() {
-		w.pull(ctx, "inbox", doorStuck, w.Inbox, w.Doors, func(d Delivery) { w.answerDoor(work, d) })
+		doors := puller{w: w, name: "inbox", full: doorStuck, source: w.Inbox, free: newFree(w.Doors), handle: func(d Delivery) { w.answerDoor(work, d) }}
+		doors.run(ctx)
 	})
 	pulls.Go(func() {
-		w.pull(ctx, "wake-ups", 0, w.WakeQueue, w.Concurrency, func(d Delivery) { w.take(ctx, work, d) })
+		drives := puller{w: w, name: "wake-ups", source: w.WakeQueue, free: newFree(w.Concurrency), handle: func(d Delivery) { w.useSlot(ctx, work, d) }}
+		drives.lanes, _ = w.WakeQueue.(Lanes)
+		drives.run(ctx)
 	})
 	<-ctx.Done()
 	grace := time.AfterFunc(w.Grace, func() { cut(errShutdown) })
@@ -67,58 +72,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	cut(nil)
 	beats.Wait()
 	return nil
-}
-
-// pull keeps up to slots messages of a source in hand, each in a goroutine of its own, and returns when ctx has ended
-// and all of them are done. full is how long all slots may be taken before that is a fault; 0: for any time.
-func (w *Worker) pull(ctx context.Context, name string, full time.Duration, source Source, slots int, handle func(Delivery)) {
-	var handlers sync.WaitGroup
-	defer handlers.Wait()
-	defer w.pulse.leave(name)
-	free := make(chan struct{}, slots)
-	for range slots {
-		free <- struct{}{}
-	}
-	failures := 0
-	for ctx.Err() == nil {
-		w.pulse.enter(name, "all slots are taken", full)
-		n := reserve(ctx, free)
-		w.pulse.enter(name, "asking for work", fetchStuck)
-		taken := 0
-		err := source.Fetch(ctx, n, func(d Delivery) {
-			taken++
-			handlers.Go(func() {
-				defer func() { free <- struct{}{} }()
-				handle(d)
-			})
-		})
-		for range n - taken {
-			free <- struct{}{}
-		}
-		if err == nil || ctx.Err() != nil {
-			failures = 0
-			continue
-		}
-		failures++
-		w.Log.Warn("can't fetch work; trying again", "error", err, "failures", failures)
-		pause(ctx, failures, w.longestPause())
-	}
-}
-
-// reserve takes all free slots, at least one; none if ctx ends first.
-func reserve(ctx context.Context, free <-chan struct{}) int {
-	select {
-	case <-free:
-	case <-ctx.Done():
-		return 0
-	}
-	for n := 1; ; n++ {
-		select {
-		case <-free:
-		default:
-			return n
-		}
-	}
 }
 
 // pause sleeps for 50 ms, doubling with every failure up to the longest, with jitter, or until ctx ends.

@@ -9,16 +9,24 @@ import (
 	"ratchet/internal/loop"
 )
 
-// source is a queue that is set up again when its stream or consumer was deleted behind our back.
+// source is a queue that is set up again when its stream or a consumer was deleted behind our back.
 type source struct {
-	loop.Source
+	loop.Lanes
 	bus *bus.Bus
 	log *slog.Logger
 }
 
 // Fetch is that of the queue. Its error stays an error after the repair, so that the caller pauses.
 func (s source) Fetch(ctx context.Context, n int, take func(loop.Delivery)) error {
-	err := s.Source.Fetch(ctx, n, take)
+	return s.mended(ctx, s.Lanes.Fetch(ctx, n, take))
+}
+
+// FetchFrom is that of the queue, likewise.
+func (s source) FetchFrom(ctx context.Context, want func(group int) bool, take func(loop.Delivery)) error {
+	return s.mended(ctx, s.Lanes.FetchFrom(ctx, want, take))
+}
+
+func (s source) mended(ctx context.Context, err error) error {
 	if !errors.Is(err, bus.ErrNoConsumer) {
 		return err
 	}
