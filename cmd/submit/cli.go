@@ -23,18 +23,19 @@ Exit status: 0 answered; 1 failed, or no such run; 2 wrong usage, or a task that
 type commandLine struct {
 	link
 
-	Run     runCommand     `cmd:"" default:"withargs" help:"Submit a goal and follow the run (the word run may be left out)."`
-	Reply   replyCommand   `cmd:"" help:"Answer a run's open question, or tell a working run something."`
-	Approve approveCommand `cmd:"" help:"Say yes to the tool call that a run asks an approval for."`
-	Refuse  refuseCommand  `cmd:"" help:"Say no to the tool call that a run asks an approval for."`
-	Cancel  cancelCommand  `cmd:"" help:"End a run, also one that has not begun."`
-	Pause   pauseCommand   `cmd:"" help:"Stop a run after the step in hand, until it is resumed."`
-	Resume  resumeCommand  `cmd:"" help:"Let a paused run go on."`
-	Show    showCommand    `cmd:"" help:"Show a run: its plan, open question, answer. With --prompt what the model was sent."`
-	List    listCommand    `cmd:"" help:"List runs, the last changed at the end."`
-	Events  eventsCommand  `cmd:"" help:"Print the events of a run."`
-	Facts   factsCommand   `cmd:"" help:"List, add or forget what is known about a user (--user) for the long term."`
-	Dead    deadCommand    `cmd:"" help:"Look at messages that could not be processed, and try them again or remove them (for operators)."`
+	Run      runCommand      `cmd:"" default:"withargs" help:"Submit a goal and follow the run (the word run may be left out)."`
+	Reply    replyCommand    `cmd:"" help:"Answer a run's open question, or tell a working run something."`
+	Approve  approveCommand  `cmd:"" help:"Say yes to the tool call that a run asks an approval for."`
+	Refuse   refuseCommand   `cmd:"" help:"Say no to the tool call that a run asks an approval for."`
+	Cancel   cancelCommand   `cmd:"" help:"End a run, also one that has not begun."`
+	Pause    pauseCommand    `cmd:"" help:"Stop a run after the step in hand, until it is resumed."`
+	Resume   resumeCommand   `cmd:"" help:"Let a paused run go on."`
+	Show     showCommand     `cmd:"" help:"Show a run: its plan, open question, answer. With --prompt what the model was sent."`
+	List     listCommand     `cmd:"" help:"List runs, the last changed at the end."`
+	Events   eventsCommand   `cmd:"" help:"Print the events of a run."`
+	Schedule scheduleCommand `cmd:"" help:"List the tasks that begin later or again and again, or remove one."`
+	Facts    factsCommand    `cmd:"" help:"List, add or forget what is known about a user (--user) for the long term."`
+	Dead     deadCommand     `cmd:"" help:"Look at messages that could not be processed, and try them again or remove them (for operators)."`
 }
 
 type factsCommand struct {
@@ -68,6 +69,9 @@ type runCommand struct {
 	MaxSteps int           `placeholder:"N" help:"Turns that the model may take (15)."`
 	Timeout  time.Duration `placeholder:"DURATION" help:"How long the run may work, waiting not counted (10m)."`
 	Var      []string      `sep:"none" placeholder:"NAME=VALUE" help:"Value for tools that the model never sees: JSON if it is that, else text. Can be repeated."`
+
+	NotBefore string `placeholder:"TIME" help:"Begin at this time, such as 2030-01-01T09:00:00Z, or after a duration, such as 2h; the task's id is printed, and nothing followed."`
+	Every     string `placeholder:"RULE" help:"Begin a run again and again: an interval such as 90m, or a cron line such as \"TZ=Europe/Berlin 0 9 * * 1-5\"; the id of the schedule is printed, and nothing followed."`
 
 	Local bool   `help:"Need nothing running: start a NATS server and a worker in this process. It asks the endpoint of OPENAI_BASE_URL and OPENAI_API_KEY with the model of --model or RATCHET_MODEL; with neither set, the built-in demo model."`
 	Data  string `placeholder:"DIR" help:"With --local: keep everything in this directory (a temporary one that is removed)."`
@@ -125,6 +129,13 @@ type eventsCommand struct {
 	From   uint64 `default:"1" placeholder:"N" help:"Number of the first event wanted (1)."`
 	Follow bool   `short:"f" help:"Go on until the run has ended; the exit status is then that of the run."`
 	JSON   bool   `name:"json" help:"Print each event as one line of JSON, as it is stored."`
+}
+
+type scheduleCommand struct {
+	Action string `arg:"" optional:"" enum:"list,remove" default:"list" help:"list or remove (list)."`
+	ID     string `arg:"" optional:"" help:"With remove: the id of the task, as list shows it."`
+
+	JSON bool `name:"json" help:"Print each schedule as one line of JSON."`
 }
 
 type deadCommand struct {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/loop"
@@ -18,6 +19,8 @@ func (c *runCommand) Run(p *program) (err error) {
 		return usage("--detach with --local would end the worker before it has done anything: leave one of them out.")
 	case c.Data != "" && !c.Local:
 		return usage("--data belongs to --local.")
+	case c.Local && (c.NotBefore != "" || c.Every != ""):
+		return usage("--not-before and --every need a worker that stays: leave --local out.")
 	}
 	task, err := c.task(p)
 	if err != nil {
@@ -40,6 +43,8 @@ func (c *runCommand) Run(p *program) (err error) {
 		return problem{codeInterrupted, "Interrupted before a worker said that it has the task; it may have been taken as run " + c.ID + "."}
 	case err != nil:
 		return p.explain(err)
+	case c.NotBefore != "" || c.Every != "":
+		return c.planned(p, answer)
 	case c.Detach:
 		return p.print(answer.Run)
 	}
@@ -48,6 +53,26 @@ func (c *runCommand) Run(p *program) (err error) {
 	}
 	return p.follow(client, c, answer.Run)
 }
+
+// planned says when a task for later begins, and prints its id.
+func (c *runCommand) planned(p *program, answer bus.SubmitAnswer) error {
+	text := "It begins now."
+	switch {
+	case answer.Status == loop.OutcomeDuplicate:
+		text = "There is a run or schedule " + answer.Run + " already; nothing was changed."
+	case c.Every != "":
+		text = "The first run begins at " + moment(answer.Starts) + ". submit schedule lists it, submit schedule remove " + answer.Run + " ends it."
+	case !answer.Starts.IsZero():
+		text = "It begins at " + moment(answer.Starts) + ". Until then submit schedule lists it, and submit cancel " + answer.Run + " drops it."
+	}
+	if !c.Quiet {
+		p.say(text)
+	}
+	return p.print(answer.Run)
+}
+
+// moment is a time for a person, in the time zone of this machine.
+func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 
 // reach connects to workers, or starts one here. done ends that again. starting bounds the start alone.
 func (c *runCommand) reach(starting context.Context, p *program) (client *bus.Client, done func() error, err error) {

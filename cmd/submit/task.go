@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"ratchet/internal/loop"
@@ -45,7 +46,12 @@ func (c *runCommand) task(p *program) ([]byte, error) {
 	if c.Local {
 		model = "" // the worker inside this process asks it anyway
 	}
+	notBefore, err := readTime(c.NotBefore, time.Now())
+	if err != nil {
+		return nil, err
+	}
 	body, err := json.Marshal(loop.Task{
+		NotBefore: notBefore, Every: c.Every,
 		Goal: goal, ID: c.ID, Session: c.Session, User: p.link.User, Strategy: c.Strategy, Model: model,
 		Tools: c.Tools, Approve: c.Approve, Vars: vars,
 		Limits: loop.Limits{MaxSteps: c.MaxSteps, Timeout: loop.Duration(c.Timeout)},
@@ -55,6 +61,17 @@ func (c *runCommand) task(p *program) ([]byte, error) {
 	}
 	c.Goal = goal
 	return body, nil
+}
+
+// readTime reads a time, or a duration from now.
+func readTime(text string, now time.Time) (string, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(d).UTC().Format(time.RFC3339), nil
+	}
+	if _, err := time.Parse(time.RFC3339, text); err != nil && text != "" {
+		return "", usage("--not-before %s is neither a time such as 2030-01-01T09:00:00Z nor a duration such as 2h.", text)
+	}
+	return text, nil
 }
 
 // readVars reads NAME=VALUE. A value that is JSON is taken as that, any other as text.

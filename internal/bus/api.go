@@ -34,9 +34,9 @@ type Handler func(ctx context.Context, tenant string, body []byte) (any, error)
 
 // API has a handler for each operation. All but Facts and Prompt are needed; [Bus.Queries] has those that only read.
 type API struct {
-	Submit, Reply, Control, Get, List, Events Handler
-	Facts                                     Handler // of a user, in long-term memory; nil: there is none
-	Prompt                                    Handler // of a turn of a run; nil: it can't be asked for
+	Submit, Reply, Control, Get, List, Events, Schedules Handler
+	Facts                                                Handler // of a user, in long-term memory; nil: there is none
+	Prompt                                               Handler // of a turn of a run; nil: it can't be asked for
 }
 
 // APIError is an error that whoever asked is told.
@@ -52,8 +52,30 @@ func (e *APIError) Error() string { return e.Message }
 type (
 	// SubmitAnswer says under which id a task runs.
 	SubmitAnswer struct {
-		Run    string `json:"run"`
-		Status string `json:"status"` // accepted or duplicate
+		Run    string    `json:"run"`
+		Status string    `json:"status"`          // accepted or duplicate
+		Starts time.Time `json:"starts,omitzero"` // the first time, of a task for later
+	}
+	// SchedulesRequest lists the tasks for later, or removes one.
+	SchedulesRequest struct {
+		Op    string `json:"op,omitempty"`    // list, the default, or remove
+		ID    string `json:"id,omitempty"`    // of the one to remove
+		After uint64 `json:"after,omitempty"` // next of the answer before
+		Limit int    `json:"limit,omitempty"` // 100
+	}
+	// SchedulesAnswer is a page of tasks for later; next is 0 on the last one.
+	SchedulesAnswer struct {
+		Schedules []Schedule `json:"schedules"`
+		Next      uint64     `json:"next,omitempty"`
+		Removed   bool       `json:"removed,omitempty"`
+	}
+	// Schedule is a task that begins later, or again and again.
+	Schedule struct {
+		ID      string    `json:"id"` // of the task
+		Goal    string    `json:"goal"`
+		Every   string    `json:"every,omitempty"` // its rule for repeating
+		Next    time.Time `json:"next"`            // when a run begins
+		Created time.Time `json:"created"`
 	}
 	// ReplyRequest is a reply with the run it is for.
 	ReplyRequest struct {
@@ -169,7 +191,7 @@ func (b *Bus) Serve(api API) (*Service, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	ops := map[string]Handler{
 		"submit": api.Submit, "reply": api.Reply, "control": api.Control,
-		"get": api.Get, "list": api.List, "events": api.Events,
+		"get": api.Get, "list": api.List, "events": api.Events, "schedules": api.Schedules,
 	}
 	for op, handler := range map[string]Handler{"facts": api.Facts, "prompt": api.Prompt} {
 		if handler != nil {

@@ -88,6 +88,11 @@ func (c *Client) Prompt(ctx context.Context, r PromptRequest) (v loop.PromptView
 	return v, c.ask(ctx, "prompt", r, &v)
 }
 
+// Schedules lists the tasks for later, or removes one. One that does not exist is an [*APIError] with code 404.
+func (c *Client) Schedules(ctx context.Context, r SchedulesRequest) (a SchedulesAnswer, err error) {
+	return a, c.ask(ctx, "schedules", r, &a)
+}
+
 // Facts lists, adds or removes long-term facts of a user.
 func (c *Client) Facts(ctx context.Context, r FactsRequest) (a FactsAnswer, err error) {
 	return a, c.ask(ctx, "facts", r, &a)

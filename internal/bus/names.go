@@ -45,6 +45,7 @@ const (
 	headerExpectedFilter = "Nats-Expected-Last-Subject-Sequence-Subject"
 	headerSchedule       = "Nats-Schedule"
 	headerScheduleTarget = "Nats-Schedule-Target"
+	headerScheduleZone   = "Nats-Schedule-Time-Zone"
 	headerKVOperation    = "KV-Operation"
 
 	contentTypeEvent = "application/cloudevents+json"

@@ -17,10 +17,10 @@ const (
 	maxListed = 10_000
 )
 
-// Queries returns an API whose reading operations, get, list and events, are filled in, and so are reply and control,
+// Queries returns an API whose reading operations, get, list, events and schedules, are filled in, and so are reply and control,
 // which put a message into the queue and wait for what the door makes of it. Submit is left to the caller.
 func (b *Bus) Queries() API {
-	return API{Reply: b.apiReply, Control: b.apiControl, Get: b.apiGet, List: b.apiList, Events: b.apiEvents}
+	return API{Reply: b.apiReply, Control: b.apiControl, Get: b.apiGet, List: b.apiList, Events: b.apiEvents, Schedules: b.apiSchedules}
 }
 
 func (b *Bus) apiReply(ctx context.Context, tenant string, body []byte) (any, error) {

@@ -96,6 +96,8 @@ func Operations() []Operation {
 		get,
 		op("list", "Runs in the order of their last change.", reflect.TypeFor[bus.ListRequest](), reflect.TypeFor[bus.ListAnswer]()),
 		op("events", "Events as they are stored.", reflect.TypeFor[bus.EventsRequest](), reflect.TypeFor[bus.EventsAnswer]()),
+		op("prompt", "What the model was sent at a turn of a run.", reflect.TypeFor[bus.PromptRequest](), reflect.TypeFor[loop.PromptView](), "run"),
+		op("schedules", "Tasks that begin later or again and again: list or remove them.", reflect.TypeFor[bus.SchedulesRequest](), reflect.TypeFor[bus.SchedulesAnswer]()),
 		op("facts", "Long-term facts of a user.", reflect.TypeFor[bus.FactsRequest](), reflect.TypeFor[bus.FactsAnswer](), "op"),
 	}
 }

@@ -155,14 +155,25 @@ func (w *Worker) acceptTask(ctx context.Context, d Delivery) (v verdict, err err
 		w.warnOnce("task "+strings.Join(unknown, ","), "a task has fields that mean nothing here; they are ignored", "fields", unknown)
 	}
 	redriveOf := redrive(&task, d)
+	if problem == nil {
+		_, problem = w.starts(task)
+	}
+	return w.accept(ctx, d, Accepted{Task: task, RedriveOf: redriveOf, Traceparent: d.traceparent()}, problem)
+}
+
+// accept begins the run of a task, or plans it where it is for later. A problem with it is for the sender; first holds as
+// much of its first event as the task tells.
+func (w *Worker) accept(ctx context.Context, d Delivery, first Accepted, problem error) (verdict, error) {
+	task := first.Task
 	id := RunID{Tenant: d.Tenant, Run: task.ID}
 	if problem == nil {
 		specs, missing := w.Tools.Offer(task.Tools)
 		if len(missing) == 0 {
-			return w.begin(ctx, d, id, task.Metadata, Accepted{
-				Task: task, Tools: offered(specs, task), Prompt: strategies[task.Strategy].prompt(), Catalogue: w.pin(ctx, specs),
-				RedriveOf: redriveOf, Traceparent: d.traceparent(),
-			})
+			if w.isForLater(task) {
+				return w.plan(ctx, d, id, task)
+			}
+			first.Tools, first.Prompt, first.Catalogue = offered(specs, task), strategies[task.Strategy].prompt(), w.pin(ctx, specs)
+			return w.begin(ctx, d, id, task.Metadata, first)
 		}
 		if w.Now().Sub(d.Time) < deployPeriod {
 			return verdict{later: deployRetry}, nil
@@ -172,7 +183,7 @@ func (w *Worker) acceptTask(ctx context.Context, d Delivery) (v verdict, err err
 	if !ValidID(task.ID) {
 		return invalid(problem.Error()), nil
 	}
-	v, err = w.begin(ctx, d, id, task.Metadata, Failed{Reason: FailInvalidTask, Message: problem.Error()})
+	v, err := w.begin(ctx, d, id, task.Metadata, Failed{Reason: FailInvalidTask, Message: problem.Error()})
 	if err == nil {
 		v = invalid(problem.Error())
 	}
@@ -341,6 +352,11 @@ func (w *Worker) acceptControl(ctx context.Context, d Delivery) (verdict, error)
 	}
 	if problem != nil {
 		return verdict{status: OutcomeInvalid, message: problem.Error(), bury: "invalid_control"}, nil
+	}
+	if control.Op == OpCancel {
+		if err := w.cancelPlanned(ctx, d.RunID); err != nil {
+			return verdict{}, err
+		}
 	}
 	v, err := w.turn(ctx, d, func(s *State) (Data, verdict) { return judgeControl(s, control) })
 	if err == nil && v.status == OutcomeAccepted && control.Op != OpCancel {

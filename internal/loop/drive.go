@@ -79,6 +79,9 @@ func (w *Worker) take(taking, work context.Context, d Delivery) {
 	case JobLearn:
 		w.job(work, log, d, w.learn)
 		return
+	case JobTask:
+		w.job(work, log, d, w.acceptPlanned)
+		return
 	case JobSum:
 		w.job(work, log, d, w.sumUp)
 		return

@@ -69,6 +69,7 @@ type (
 		Tools     []OfferedTool `json:"tools"`
 		Prompt    string        `json:"prompt"`              // version of the prompt texts
 		Catalogue string        `json:"catalogue,omitempty"` // digest of what the tools said of themselves
+		Schedule  string        `json:"schedule,omitempty"`  // id of the repeated task whose run this is
 		RedriveOf string        `json:"redrive_of,omitempty"`
 		// Of a child run: the run above, the call of it that this run carries out, and all runs above, the first one first.
 		Parent     string   `json:"parent,omitempty"`

@@ -22,6 +22,7 @@ const (
 	maxPrompt   = 16 << 10
 	maxReply    = 256 << 10
 	maxNesting  = 64
+	maxRule     = 256
 )
 
 // ParseTask reads a task as it came in and fills in the defaults. defaultID is the run id of a task that names none.
@@ -200,13 +201,17 @@ func (t Task) validatePrompts() error {
 	return nil
 }
 
-// validateTiming refuses what this version can't do rather than do something else without a word.
+// validateTiming checks when the task may begin. What only the queue can read, a rule for repeating, is left to it.
 func (t Task) validateTiming() error {
 	switch {
 	case t.OnBusy != BusyEnqueue && t.OnBusy != BusyReject && t.OnBusy != BusyInterrupt:
 		return fmt.Errorf("on_busy %q is not one of enqueue, reject, interrupt", clip(t.OnBusy, 80))
-	case t.NotBefore != "" || t.Every != "":
-		return errors.New("not_before and every: this version starts tasks at once only")
+	case t.NotBefore != "" && t.notBefore().IsZero():
+		return fmt.Errorf("not_before %q is no time such as 2030-01-01T09:00:00Z", clip(t.NotBefore, 80))
+	case len(t.Every) > maxRule:
+		return fmt.Errorf("every has %d bytes, at most %d are allowed", len(t.Every), maxRule)
+	case t.Every != "" && len(t.ID) > maxRepeated:
+		return fmt.Errorf("id has %d characters, with every at most %d are allowed, for each run has its time behind it", len(t.ID), maxRepeated)
 	case t.RetryWithReflection < 0 || t.RetryWithReflection > maxRetries:
 		return fmt.Errorf("retry_with_reflection is %d, allowed are 0 to %d", t.RetryWithReflection, maxRetries)
 	default:

@@ -84,6 +84,15 @@ type Wakes interface {
 	Repeat(ctx context.Context, job string, every time.Duration) error
 	// Claimed tells the other workers that the worker of this name has claimed a run from another one. Best effort.
 	Claimed(id RunID, worker string)
+	// Upcoming returns when a rule for repeating starts a run next after a time. The error says in words for the sender what
+	// is wrong with the rule.
+	Upcoming(every string, after time.Time) (time.Time, error)
+	// Plan stores a task that is to begin later under its id; ErrConflict where there is one with it already.
+	Plan(ctx context.Context, id RunID, p Planned) error
+	// IsPlanned reports whether a task with this id is to begin later, or again.
+	IsPlanned(ctx context.Context, id RunID) (bool, error)
+	// Unplan removes a planned task, and reports whether there was one.
+	Unplan(ctx context.Context, id RunID) (found bool, err error)
 	// Job publishes a job for a tenant's workers once; the same key within two minutes is stored once.
 	Job(ctx context.Context, tenant, job, key string, body any) error
 }
@@ -92,6 +101,7 @@ type Wakes interface {
 const (
 	JobSweep = "_sweep" // looks for runs that nobody will wake
 	JobLearn = "_learn" // asks a model for the durable facts of an ended run
+	JobTask  = "_task"  // accepts a task whose time has come
 	JobSum   = "_sum"   // brings the summary of a session up to date
 )
 

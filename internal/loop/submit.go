@@ -5,33 +5,49 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
-// Vet says whether a task that somebody wants to submit would be accepted: the id of its run, whether there is such a
-// run already, and an error in words for the sender. A task that names no id gets defaultID. The tenant must be valid.
-func (w *Worker) Vet(ctx context.Context, tenant string, body []byte, defaultID string) (run string, known bool, err error) {
+// Vet says whether a task that somebody wants to submit would be accepted, with an error in words for the sender where not. A task that names no id gets defaultID. The tenant must be valid.
+func (w *Worker) Vet(ctx context.Context, tenant string, body []byte, defaultID string) (v Vetted, err error) {
 	task, _, problem := ParseTask(body, defaultID)
-	if problem != nil {
-		return "", false, &InvalidTaskError{problem}
+	if problem == nil {
+		v.Starts, problem = w.starts(task)
 	}
+	if problem != nil {
+		return v, &InvalidTaskError{problem}
+	}
+	v.Run = task.ID
 	if _, missing := w.Tools.Offer(task.Tools); len(missing) > 0 {
-		return "", false, &InvalidTaskError{
+		return v, &InvalidTaskError{
 			fmt.Errorf("no worker offers the tool %s; offered are %s", strings.Join(missing, ", "), w.toolNames()),
 		}
 	}
 	id := RunID{Tenant: tenant, Run: task.ID}
 	_, _, err = w.Heads.Load(ctx, id)
 	if err == nil {
-		return task.ID, true, nil
+		v.Known = true
+		return v, nil
 	}
 	if !errors.Is(err, ErrNotFound) {
-		return "", false, fmt.Errorf("look for run %s: %w", id, err)
+		return v, fmt.Errorf("look for run %s: %w", id, err)
 	}
 	page, err := w.Journal.Page(ctx, id, "", 0, 1)
 	if err != nil {
-		return "", false, fmt.Errorf("look for run %s: %w", id, err)
+		return v, fmt.Errorf("look for run %s: %w", id, err)
 	}
-	return task.ID, len(page.Events) > 0, nil
+	v.Known = len(page.Events) > 0
+	if !v.Known && w.isForLater(task) {
+		v.Known, err = w.Wakes.IsPlanned(ctx, id)
+	}
+	return v, err
+}
+
+// Vetted is what is known of a task that would be accepted.
+type Vetted struct {
+	Run    string
+	Known  bool      // there is such a run or schedule already
+	Starts time.Time // for the first time; zero: at once
 }
 
 // InvalidTaskError says why a task can't be accepted.

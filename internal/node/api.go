@@ -26,24 +26,24 @@ func (n *Node) startAPI(context.Context) (err error) {
 // submit puts a task into the queue, once it is known that workers will accept it.
 func (n *Node) submit(ctx context.Context, tenant string, body []byte) (any, error) {
 	id := uuid.NewString()
-	run, known, err := n.worker.Vet(ctx, tenant, body, id)
+	task, err := n.worker.Vet(ctx, tenant, body, id)
 	var invalid *loop.InvalidTaskError
 	switch {
 	case errors.As(err, &invalid):
 		return nil, &bus.APIError{Code: 400, Message: invalid.Error()}
 	case err != nil:
 		return nil, err
-	case known:
-		return bus.SubmitAnswer{Run: run, Status: loop.OutcomeDuplicate}, nil
+	case task.Known:
+		return bus.SubmitAnswer{Run: task.Run, Status: loop.OutcomeDuplicate, Starts: task.Starts}, nil
 	}
 	msgID := ""
-	if run == id {
+	if task.Run == id {
 		msgID = id
 	}
 	if _, err := n.bus.PublishTask(ctx, tenant, body, msgID, ""); err != nil {
 		return nil, err
 	}
-	return bus.SubmitAnswer{Run: run, Status: loop.OutcomeAccepted}, nil
+	return bus.SubmitAnswer{Run: task.Run, Status: loop.OutcomeAccepted, Starts: task.Starts}, nil
 }
 
 // orPeek answers for a run that no worker has taken yet, and so has no stored state, from its journal.
