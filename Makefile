@@ -21,6 +21,16 @@ npm: ## the real peers that tests talk to, from the npm registry
 	npm ci --prefix internal/contract/testdata/npm --ignore-scripts --no-audit --no-fund
 	npm ci --prefix internal/web/testdata/npm --ignore-scripts --no-audit --no-fund
 	npm ci --prefix examples/node-tool --ignore-scripts --no-audit --no-fund
+	npm ci --prefix deploy/check --ignore-scripts --no-audit --no-fund
+
+.PHONY: deploy-tools
+deploy-tools: $(BIN)/promtool ## what checks the files of deploy/; promtool comes from Debian's package
+	$(GO) build -C toolchain/compose -o ../../$(BIN)/compose .
+
+$(BIN)/promtool:
+	mkdir -p build/prometheus $(BIN)
+	cd build/prometheus && { apt-get download prometheus || { apt-get update -qq && apt-get download prometheus; }; } && dpkg -x prometheus_*.deb .
+	cp build/prometheus/usr/bin/promtool $(BIN)/
 
 $(BIN)/weaviate-server: deploy/weaviate/go.mod
 	nice $(GO) build -C deploy/weaviate -o ../../$(BIN)/weaviate-server github.com/weaviate/weaviate/cmd/weaviate-server

@@ -44,6 +44,7 @@ const (
 type cli struct {
 	Work    flags        `cmd:"" default:"withargs" help:"Take tasks and drive runs (the word work may be left out)."`
 	Tools   toolsFlags   `cmd:"" help:"List, check and try the tools that a worker would offer."`
+	Ready   readyFlags   `cmd:"" help:"Ask a worker that runs whether it can take work; for health checks."`
 	Torture tortureFlags `cmd:"" help:"Watch it survive: run thousands of runs while processes and connections are broken."`
 
 	Child childFlags `cmd:"" name:"torture-child" hidden:"" passthrough:""`
@@ -138,6 +139,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return c.Tools.List.run(ctx, stdout, stderr)
 	case "call":
 		return c.Tools.Call.run(ctx, stdout, stderr)
+	case "ready":
+		return c.Ready.run(ctx, stdout, stderr)
 	case "torture":
 		return c.Torture.run(ctx, stdout, stderr)
 	case "torture-child":
