@@ -124,7 +124,7 @@ func TestOverviewCountsWhatLiesThere(t *testing.T) {
 			t.Errorf("stream %s has %d messages and no bytes", s.Name, s.Messages)
 		}
 	}
-	if messages["AGENT_TASKS"] != 1 || messages["AGENT_EVENTS"] != 1 || len(messages) != 8 {
+	if messages["AGENT_TASKS"] != 1 || messages["AGENT_EVENTS"] != 1 || len(messages) != 9 {
 		t.Errorf("streams hold %v", messages)
 	}
 	pending := map[string]uint64{}

@@ -86,7 +86,7 @@ func TestPromptsAreMadeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, converse())
+	r := newRig(t, say())
 	s := &sent{Model: client}
 	r.model = s
 	first := r.start(r.config())
@@ -199,7 +199,7 @@ func TestPromptsOfTroubledRunsAreMadeAgain(t *testing.T) {
 func TestLongRunsPromptsAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	m := &talker{say: pages(30)}
-	r := newRig(t, converse(), loadTool(6<<10))
+	r := newRig(t, say(), loadTool(6<<10))
 	s := &sent{Model: m}
 	r.model = s
 	c := r.config()
