@@ -31,6 +31,9 @@ func eventFile(words comments, m Message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if task := data.Properties["task"]; task != nil {
+		loosen(task) // a journal may be older than a field
+	}
 	data.Properties["metadata"] = &jsonschema.Schema{Description: "the task's, as it was given"}
 	text := func(description string) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string", Description: description}
