@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -47,7 +48,7 @@ func (dr *drive) prepare(d AskModel, r ModelRequest) (ready bool, err error) {
 	}
 	s := &dr.state
 	// While calls are open the run can't end here. It ends once they are observed, by what was really used.
-	if s.Task.Limits.MaxTokens == 0 || s.tokensUsed()+dr.lost+size <= s.Task.Limits.MaxTokens || len(s.Calls) > 0 {
+	if limit := s.tokenLimit(); limit == 0 || s.tokensUsed()+dr.lost+size <= limit || len(s.Calls) > 0 {
 		return true, nil
 	}
 	return false, dr.commit(func(s *State) Data {
@@ -57,8 +58,8 @@ func (dr *drive) prepare(d AskModel, r ModelRequest) (ready bool, err error) {
 		case d.postMortem():
 			return s.failure() // as it would have without a look back
 		}
-		return s.outOfTokens(fmt.Sprintf("The run used %d tokens, and the next prompt would have about %d; its limit is %d.",
-			s.tokensUsed()+dr.lost, size, s.Task.Limits.MaxTokens))
+		return s.outOfTokens(fmt.Sprintf("The run used %d tokens, and the next prompt would have about %d; its limit is %s.",
+			s.tokensUsed()+dr.lost, size, s.sayLimit()))
 	})
 }
 
@@ -92,10 +93,39 @@ func (dr *drive) makeRoom(d AskModel, r ModelRequest, window int) (made bool, er
 // tokensUsed is what counts against the limit: with what crashes may have cost, and what is set aside for child runs.
 func (s *State) tokensUsed() int { return s.Usage.Total() + s.Lost + s.reserved }
 
+// tokenLimit is how many tokens the run may use; 0: any number. Money counts as the tokens that it buys at the price that
+// the run has paid for one so far, so that it bounds all that tokens bound: the next prompt, the word to finish, the shares of
+// child runs.
+func (s *State) tokenLimit() int {
+	limit := s.Task.Limits.MaxTokens
+	if money, paid := s.Task.Limits.MaxCostUSD, s.Usage.CostUSD; money > 0 && paid > 0 {
+		bought := max(int(money/paid*float64(s.Usage.Total())), 1)
+		if limit == 0 || bought < limit {
+			limit = bought
+		}
+	}
+	return limit
+}
+
+// tokensSpent reports whether the limit is reached.
+func (s *State) tokensSpent() bool {
+	limit := s.tokenLimit()
+	return limit > 0 && s.tokensUsed() >= limit
+}
+
+// sayLimit is the limit in words.
+func (s *State) sayLimit() string {
+	limit := s.tokenLimit()
+	if limit == s.Task.Limits.MaxTokens {
+		return strconv.Itoa(limit)
+	}
+	return fmt.Sprintf("%g USD, which is about %d tokens", s.Task.Limits.MaxCostUSD, limit)
+}
+
 // tokensShort reports whether the model must come to an end: 85 of 100 parts of the tokens are used, or two more calls
 // do not fit, which are a little longer than the last one was.
 func (s *State) tokensShort() bool {
-	limit := s.Task.Limits.MaxTokens
+	limit := s.tokenLimit()
 	used := s.tokensUsed()
 	return limit > 0 && used > 0 && (100*used >= 85*limit || used+s.lastUsage.Total()*5/2 > limit)
 }

@@ -133,7 +133,7 @@ func (s *State) childTask(c OpenCall) (t Task, tokens int, problem string) {
 	}
 	tokens, problem = s.childTokens(c, d.MaxTokens)
 	t = t.withDefaults()
-	t.Limits.MaxTokens = tokens
+	t.Limits.MaxTokens, t.Limits.MaxCostUSD = tokens, max(above.Limits.MaxCostUSD-s.Usage.CostUSD, 0)
 	t.Limits.MaxDepth = max(above.Limits.MaxDepth-1, 0)
 	if unknown := s.notOffered(d.Tools); problem == "" && len(unknown) > 0 {
 		problem = fmt.Sprintf("This run has no tool %s to pass on.", strings.Join(unknown, ", "))
@@ -154,7 +154,7 @@ func (s *State) childTokens(c OpenCall, wanted int) (tokens int, problem string)
 	if c.Child != nil {
 		return c.Child.Tokens, ""
 	}
-	limit := s.Task.Limits.MaxTokens
+	limit := s.tokenLimit()
 	if limit == 0 {
 		return max(wanted, 0), ""
 	}

@@ -283,3 +283,29 @@ func TestOutOfTokens(t *testing.T) {
 		t.Error("the model was not told to finish at the end, or was told so from the beginning")
 	}
 }
+
+// priced is a model whose tokens cost a hundred-thousandth of a dollar each.
+type priced struct{ loop.Model }
+
+func (p priced) Complete(ctx context.Context, r loop.ModelRequest) (loop.ModelReply, error) {
+	reply, err := p.Model.Complete(ctx, r)
+	reply.Usage.CostUSD = float64(reply.Usage.Total()) / 100_000
+	return reply, err
+}
+
+func TestOutOfMoney(t *testing.T) {
+	m := &talker{say: pages(1000)}
+	r := newTalk(t, m, func(c *loop.Config) { c.Model = priced{c.Model} }, loadTool(2<<10))
+	r.submit("a", `{"goal": "Read the pages.", "limits": {"max_steps": 500, "max_cost_usd": 0.4}}`)
+	events := r.untilClosed("a")
+	failed, ok := events[len(events)-1].Data.(loop.Failed)
+	if !ok || failed.Reason != loop.FailTokensExhausted || !strings.Contains(failed.Message, "its limit is 0.4 USD, which is about 4") {
+		t.Fatalf("the run ended with %+v", events[len(events)-1].Data)
+	}
+	if cost := failed.Usage.CostUSD; cost > 0.4 || cost < 0.3 {
+		t.Errorf("%g USD were spent", cost)
+	}
+	if asked := m.asked(); !strings.Contains(lastOf(asked[len(asked)-1]), "Finish now") {
+		t.Error("the model was not told to finish at the end")
+	}
+}

@@ -261,8 +261,8 @@ func (s *State) spentLimit() Duty {
 			Reason: FailStepsExhausted, Usage: s.Usage,
 			Message: fmt.Sprintf("The run used all of its %d model turns without reaching an answer.", l.MaxSteps),
 		}}
-	case l.MaxTokens > 0 && s.tokensUsed() >= l.MaxTokens:
-		return End{Data: s.outOfTokens(fmt.Sprintf("The run used %d tokens; its limit is %d.", s.tokensUsed(), l.MaxTokens))}
+	case s.tokensSpent():
+		return End{Data: s.outOfTokens(fmt.Sprintf("The run used %d tokens; its limit is %s.", s.tokensUsed(), s.sayLimit()))}
 	default:
 		return nil
 	}

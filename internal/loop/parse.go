@@ -120,6 +120,9 @@ func (l Limits) validate() error {
 			return fmt.Errorf("limits.%s is %d, allowed are 0 (the default) to %d", f.name, f.value, f.top)
 		}
 	}
+	if l.MaxCostUSD < 0 {
+		return fmt.Errorf("limits.max_cost_usd is %g, it can't be negative", l.MaxCostUSD)
+	}
 	if l.Timeout < 0 {
 		return fmt.Errorf("limits.timeout is %s, it can't be negative", time.Duration(l.Timeout))
 	}

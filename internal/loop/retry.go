@@ -24,12 +24,11 @@ func (d AskModel) postMortem() bool { return d.Purpose == PurposeReflect && d.Ab
 
 // postMortem is the model call that is owed before the run fails for this reason; ok is false where it just fails.
 func (s *State) postMortem(why Failed) (ask AskModel, ok bool) {
-	l := s.Task.Limits
 	switch {
 	case !slices.Contains([]FailReason{FailRejectionsExhausted, FailStepsExhausted, FailNoProgress}, why.Reason),
 		s.retries >= s.Task.RetryWithReflection,
 		s.unsure, // a call may have taken effect, and nobody can say so to the next attempt
-		l.MaxTokens > 0 && s.tokensUsed() >= l.MaxTokens:
+		s.tokensSpent():
 		return AskModel{}, false
 	}
 	return AskModel{Purpose: PurposeReflect, About: aboutRetry, Turn: s.retries + 1}, true

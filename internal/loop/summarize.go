@@ -105,7 +105,7 @@ var summarySpeakers = map[entryKind]string{
 // affordsSummary reports whether the run's tokens allow a call for a summary, its longest reply and the prompt after it.
 func (dr *drive) affordsSummary(upto uint64, window int) bool {
 	s := &dr.state
-	limit := s.Task.Limits.MaxTokens
+	limit := s.tokenLimit()
 	if limit == 0 {
 		return true
 	}

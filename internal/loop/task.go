@@ -72,15 +72,16 @@ func (t Task) endpointOptions() map[string]json.RawMessage {
 
 // Limits bound one run. They are part of its journal, so they survive restarts and crashes.
 type Limits struct {
-	MaxSteps      int      `json:"max_steps"`      // model turns, rejected ones included; 15
-	MinPlanSteps  int      `json:"min_plan_steps"` // 2
-	MaxRejections int      `json:"max_rejections"` // consecutive ones tolerated; 3
-	MaxReplans    int      `json:"max_replans"`    // 3
-	MaxIterations int      `json:"max_iterations"` // 3
-	MaxTokens     int      `json:"max_tokens"`     // prompt and completion together; 0: no limit
-	MaxChildren   int      `json:"max_children"`   // child runs that the run may begin; 16
-	MaxDepth      int      `json:"max_depth"`      // levels of child runs below the run; 2, in a child run what is left
-	Timeout       Duration `json:"timeout"`        // time the run works; 10m
+	MaxSteps      int      `json:"max_steps"`              // model turns, rejected ones included; 15
+	MinPlanSteps  int      `json:"min_plan_steps"`         // 2
+	MaxRejections int      `json:"max_rejections"`         // consecutive ones tolerated; 3
+	MaxReplans    int      `json:"max_replans"`            // 3
+	MaxIterations int      `json:"max_iterations"`         // 3
+	MaxTokens     int      `json:"max_tokens"`             // prompt and completion together; 0: no limit
+	MaxCostUSD    float64  `json:"max_cost_usd,omitempty"` // counts where the worker knows the model's price; 0: no limit
+	MaxChildren   int      `json:"max_children"`           // child runs that the run may begin; 16
+	MaxDepth      int      `json:"max_depth"`              // levels of child runs below the run; 2, in a child run what is left
+	Timeout       Duration `json:"timeout"`                // time the run works; 10m
 }
 
 // Ask says what happens to a question that nobody answers.
