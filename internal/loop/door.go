@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 )
@@ -341,8 +342,30 @@ func (w *Worker) acceptReply(ctx context.Context, d Delivery) (verdict, error) {
 				message: "there is no run " + d.RunID.String() + "; a reply can't come before its question",
 			}
 		}
+		if early := w.tooEarly(s, reply, d); early > 0 {
+			return nil, verdict{later: early}
+		}
 		return w.judgeReply(s, reply)
 	})
+}
+
+// replyPeriod is how long a reply may wait for its question.
+const replyPeriod = 30 * time.Second
+
+// tooEarly is the delay after which a reply is to be looked at again, because it may be to a question that the journal does
+// not show yet; 0 where it is not. Who listens on a plain subscription is shown a question while the server is still storing
+// it, or another one in its place, and a fast reply can be at the door first. The door can tell: the question is owed.
+func (w *Worker) tooEarly(s *State, r Reply, d Delivery) time.Duration {
+	age := w.Now().Sub(d.Time)
+	if age >= replyPeriod || !s.owesQuestion() || r.Question != "" && r.Question != s.nextQuestion() {
+		return 0
+	}
+	return min(max(age/2, 20*time.Millisecond), time.Second)
+}
+
+// owesQuestion reports whether the next question is due to be put.
+func (s *State) owesQuestion() bool {
+	return slices.ContainsFunc(s.due(), func(d Duty) bool { _, put := d.(Put); return put })
 }
 
 func (w *Worker) acceptControl(ctx context.Context, d Delivery) (verdict, error) {
