@@ -70,6 +70,7 @@ type flags struct {
 
 	Concurrency int           `default:"64" help:"Runs driven at once."`
 	MaxRunning  int           `default:"0" help:"Runs of one tenant that this worker drives at once; those that wait for a person or a time are not counted. 0: no limit of their own."`
+	MaxWaiting  int           `default:"0" help:"Runs of a tenant that may wait for a worker or be in hand before further tasks of it are refused. 0: no limit."`
 	Lease       time.Duration `default:"10s" help:"How long a run stays with a worker that gives no sign of life."`
 	Grace       time.Duration `default:"20s" help:"Time that steps in hand get after SIGTERM before the runs are handed over."`
 	Keep        time.Duration `default:"168h" help:"How long a finished run is kept."`
@@ -207,7 +208,7 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 		Connect: bus.ConnectOptions{
 			URL: f.NATS, Context: f.Context, InboxPrefix: f.InboxPrefix, Creds: f.Creds, CA: f.TLSCA, Cert: f.TLSCert, Key: f.TLSKey,
 		},
-		Prefix: f.Prefix, Replicas: f.Replicas, Concurrency: f.Concurrency, MaxRunning: f.MaxRunning, Lease: f.Lease, Grace: f.Grace, Keep: f.Keep,
+		Prefix: f.Prefix, Replicas: f.Replicas, Concurrency: f.Concurrency, MaxRunning: f.MaxRunning, MaxWaiting: f.MaxWaiting, Lease: f.Lease, Grace: f.Grace, Keep: f.Keep,
 		Model: llm.Config{
 			BaseURL: baseURL, APIKey: apiKey, Model: f.Model, Fallback: f.FallbackModel, NoHeaders: f.NoLLMHeaders,
 		},
@@ -241,6 +242,9 @@ func (f flags) options(baseURL, apiKey string, stderr io.Writer) (node.Options, 
 	}
 	if f.MaxRunning < 0 {
 		return o, fmt.Errorf("--max-running %d: give a number of runs, or 0 for no limit", f.MaxRunning)
+	}
+	if f.MaxWaiting < 0 {
+		return o, fmt.Errorf("--max-waiting %d: give a number of runs, or 0 for no limit", f.MaxWaiting)
 	}
 	if !f.Embedded {
 		return o, nil

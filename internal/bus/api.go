@@ -29,7 +29,7 @@ const (
 var errStopping = errors.New("the worker is stopping; ask again")
 
 // Handler answers one request of the API. The tenant has been checked. What it returns is sent as JSON; an error that is
-// an [*APIError] is sent as it is, [loop.ErrNotFound] as 404, [ErrNoOutcome] as 504, any other is logged and sent as 500.
+// an [*APIError] is sent as it is, [loop.ErrNotFound] as 404, [ErrFull] as 503, [ErrNoOutcome] as 504, any other is logged and sent as 500.
 type Handler func(ctx context.Context, tenant string, body []byte) (any, error)
 
 // API has a handler for each operation. All but Facts and Prompt are needed; [Bus.Queries] has those that only read.
@@ -315,6 +315,9 @@ func (s *Service) told(subject string, err error) *APIError {
 		return known
 	case errors.Is(err, loop.ErrNotFound):
 		return &APIError{404, "not found"}
+	case errors.Is(err, ErrFull):
+		s.bus.log.Warn("API request refused", "subject", subject, "err", err)
+		return &APIError{503, ErrFull.Error()}
 	case errors.Is(err, ErrNoOutcome):
 		return &APIError{504, ErrNoOutcome.Error() + "; look at the run's events, or send it again"}
 	case errors.Is(err, errStopping) || s.ctx.Err() != nil:

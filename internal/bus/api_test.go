@@ -385,3 +385,44 @@ func withNothingElse(api bus.API) bus.API {
 	api.Submit = func(context.Context, string, []byte) (any, error) { return nil, loop.ErrNotFound }
 	return api
 }
+
+// A queue that the operator has limited refuses what does not fit, and whoever asked is told so.
+func TestAFullQueueIsToldToTheSubmitter(t *testing.T) {
+	server := bustest.Server(t)
+	nc := bustest.Connect(t, server)
+	b := bustest.Open(t, nc, bus.Options{})
+	ctx := bustest.Context(t)
+	js := newJetStream(t, server)
+	config := newStream(t, js, "AGENT_TASKS").CachedInfo().Config
+	config.MaxMsgs = 2
+	_, err := js.UpdateStream(ctx, config)
+	must(t, err)
+	must(t, b.Setup(ctx)) // leaves the limit
+	api := b.Queries()
+	api.Submit = func(ctx context.Context, tenant string, body []byte) (any, error) {
+		_, err := b.PublishTask(ctx, tenant, body, "", "")
+		return bus.SubmitAnswer{Status: "accepted"}, err
+	}
+	serve(t, b, api)
+	client, err := bus.NewClient(nc, "", "acme")
+	must(t, err)
+	for i := range 4 {
+		_, err := client.Submit(ctx, []byte("{}"))
+		var told *bus.APIError
+		switch {
+		case i < 2:
+			must(t, err)
+		case !errors.As(err, &told) || told.Code != 503 || !strings.Contains(told.Message, "is full; send it again later"):
+			t.Errorf("task %d: %v", i, err)
+		}
+	}
+	_, err = b.PublishTask(ctx, "acme", []byte("{}"), "", "")
+	wantErr(t, err, bus.ErrFull)
+	must(t, fetchOne(t, b.Inbox()).Settler.Ack(ctx))
+	for err != nil {
+		_, err = b.PublishTask(ctx, "acme", []byte("{}"), "", "") // there is room again
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -2,12 +2,27 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"ratchet/internal/loop"
 )
+
+// ErrFull says that the queue takes no more messages until some have been handled.
+var ErrFull = errors.New("the queue of tasks, replies and controls is full; send it again later")
+
+// codeNotStored is the server's word for a message that a stream did not take, with the reason in its text.
+const codeNotStored = 10077
+
+// isFull reports whether err says that a stream has as many messages or bytes as it may have.
+func isFull(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == codeNotStored && strings.HasPrefix(api.Description, "maximum ")
+}
 
 // Stored says where a queue message lies.
 type Stored struct {
@@ -53,6 +68,9 @@ func (b *Bus) publish(ctx context.Context, subject string, body []byte, msgID, t
 		msg.Header.Set(headerTrace, trace)
 	}
 	ack, err := b.js.PublishMsg(ctx, msg)
+	if isFull(err) {
+		return Stored{}, fmt.Errorf("publish to %s: %w (%w)", subject, ErrFull, err)
+	}
 	if err != nil {
 		return Stored{}, fmt.Errorf("publish to %s: %w", subject, b.explain(err))
 	}

@@ -106,7 +106,7 @@ func (b *Bus) streams() []layout {
 			StreamConfig: jetstream.StreamConfig{
 				Name: n.wake, Description: "wake-ups and schedules", Subjects: n.wakeSubjects(),
 				Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardOld, Duplicates: 2 * time.Minute,
-				AllowMsgSchedules: true, AllowRollup: true,
+				AllowMsgSchedules: true, AllowRollup: true, AllowDirect: true,
 			},
 			unlimited: true,
 		},

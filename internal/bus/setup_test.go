@@ -60,7 +60,7 @@ func TestSetupSettings(t *testing.T) {
 			false, false, false, false, -1, -1, 1, -1,
 		},
 		"AGENT_WAKE": {
-			"agent.wake.*.*.* agent.schedule.*.*.*", queue, discardOld, min2, 0, true, true, false, false, -1, -1, 1, -1,
+			"agent.wake.*.*.* agent.schedule.*.*.*", queue, discardOld, min2, 0, true, true, false, true, -1, -1, 1, -1,
 		},
 		"AGENT_EVENTS": {
 			"agent.event.*.*.step agent.event.*.*.user", limits, discardNew, min2, 0, false, false, false, true, -1, -1, 1, -1,

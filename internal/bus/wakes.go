@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"ratchet/internal/loop"
 )
@@ -83,6 +85,35 @@ func (b *Bus) Pending(ctx context.Context, seq uint64) (bool, error) {
 		return false, fmt.Errorf("look for wake-up %d: %w", seq, b.explain(err))
 	}
 	return strings.HasPrefix(msg.Subject, b.names.wakePrefix()), nil
+}
+
+// Waiting implements [loop.Wakes]. The server counts, by its index of subjects.
+func (b *Bus) Waiting(ctx context.Context, tenant string) (int, error) {
+	if !loop.ValidID(tenant) {
+		return 0, fmt.Errorf("count wake-ups: %q is no valid tenant", tenant)
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	filter := b.names.wakePrefix() + "*." + tenant + ".*"
+	batch, err := jetstreamext.GetBatch(ctx, b.js, b.names.wake, 1, jetstreamext.GetBatchSeq(1), jetstreamext.GetBatchSubject(filter))
+	if err != nil {
+		return 0, fmt.Errorf("count wake-ups of tenant %s: %w", tenant, b.explain(err))
+	}
+	n := 0
+	for msg, err := range batch {
+		if errors.Is(err, jetstreamext.ErrNoMessages) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("count wake-ups of tenant %s: %w", tenant, b.explain(err))
+		}
+		more, err := strconv.Atoi(lastOf(msg.Header, "Nats-Num-Pending"))
+		if err != nil {
+			return 0, fmt.Errorf("count wake-ups of tenant %s: the server did not say how many there are", tenant)
+		}
+		n = 1 + more
+	}
+	return n, nil
 }
 
 // Woken implements [loop.Wakes].

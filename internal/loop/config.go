@@ -32,6 +32,7 @@ type Config struct {
 
 	Concurrency int           // runs driven at once; 64
 	MaxRunning  int           // runs of one tenant driven at once; 0: as many as Concurrency
+	MaxWaiting  int           // wake-ups that a tenant may have before its tasks are refused; 0: no limit
 	Doors       int           // inbox messages handled at once; 64
 	Lease       time.Duration // how long a wake-up stays with a worker that says nothing; 10s; as set in the consumer
 	Grace       time.Duration // time that steps in hand get at shutdown; 20s
@@ -102,8 +103,8 @@ func (c Config) validate() error {
 	if c.Concurrency < 1 || c.Doors < 1 || c.Lease <= 0 || c.Grace < 0 || c.Keep <= 0 {
 		return errors.New("loop: Config.Concurrency, Doors, Lease and Keep must be positive, Grace not negative")
 	}
-	if c.MaxRunning < 0 {
-		return errors.New("loop: Config.MaxRunning must not be negative")
+	if c.MaxRunning < 0 || c.MaxWaiting < 0 {
+		return errors.New("loop: Config.MaxRunning and MaxWaiting must not be negative")
 	}
 	if c.Window < 0 {
 		return errors.New("loop: Config.Window must not be negative")

@@ -173,7 +173,11 @@ func (w *Worker) accept(ctx context.Context, d Delivery, first Accepted, problem
 			if w.isForLater(task) {
 				return w.plan(ctx, d, id, task)
 			}
-			first.Tools, first.Prompt, first.Catalogue = offered(specs, task), strategies[task.Strategy].prompt(), w.pin(ctx, specs)
+			if full, err := w.isFull(ctx, id); full || err != nil {
+				return verdict{status: OutcomeInvalid, message: w.fullMessage(id.Tenant), bury: reasonFull}, err
+			}
+			first.Tools, first.Prompt = offered(specs, task), strategies[task.Strategy].prompt()
+			first.Catalogue = w.pin(ctx, specs)
 			return w.begin(ctx, d, id, task.Metadata, first)
 		}
 		if w.Now().Sub(d.Time) < deployPeriod {

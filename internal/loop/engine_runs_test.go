@@ -81,7 +81,7 @@ func TestBadTasks(t *testing.T) {
 		"notYet":      {`{"id": "notYet", "goal": "g", "strategy": "plan_act_reflect_twice"}`, "strategy"},
 		"wrongType":   {`{"id": "wrongType", "goal": 7}`, "goal has the wrong type"},
 		"longGoal":    {`{"id": "longGoal", "goal": "` + strings.Repeat("x", 70<<10) + `"}`, "at most 65536"},
-		"timing":      {`{"id": "timing", "goal": "g", "not_before": "2030-01-01T00:00:00Z"}`, "not_before"},
+		"timing":      {`{"id": "timing", "goal": "g", "not_before": "tomorrow"}`, "not_before"},
 		"badDuration": {`{"id": "badDuration", "goal": "g", "limits": {"timeout": "soon"}}`, "duration"},
 		"glob":        {`{"id": "glob", "goal": "g", "tools": ["["]}`, "pattern"},
 		"vars":        {`{"id": "vars", "goal": "g", "vars": {"a": "` + strings.Repeat("x", 17<<10) + `"}}`, "vars have"},

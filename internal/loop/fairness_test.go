@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -198,4 +199,51 @@ func TestMaxRunning(t *testing.T) {
 	if at := slices.Index(model.order(), "urgent"); at > 10 {
 		t.Errorf("the run with high priority was number %d: %v", at, model.order())
 	}
+}
+
+// What a tenant publishes beyond its limit is put aside, and its id stays free; what the API is asked is refused. Other
+// tenants do not notice.
+func TestMaxWaiting(t *testing.T) {
+	model := newTracked(6, 0)
+	r := rigWith(t, model)
+	c := r.config()
+	c.WakeQueue, c.MaxWaiting = noWork{}, 20
+	w := r.start(c)
+	for i := range 60 {
+		r.submitAs("default", fmt.Sprint("r", i), "")
+	}
+	other := r.apart("default")
+	r.submitAs(other, "o", "")
+	var dead []bus.DeadLetter
+	r.eventually("all tasks are through the door", func() bool {
+		b, err := r.bus.Backlog(r.ctx())
+		if err != nil || b.Inbox > 0 {
+			return false
+		}
+		dead, _, err = r.bus.DeadList(r.ctx(), "", 0, 100)
+		return err == nil && b.Wakes+uint64(len(dead)) == 61
+	})
+	if len(dead) < 20 || len(dead) > 40 || dead[0].Reason != "too_many_waiting" || dead[0].Tenant != "default" {
+		t.Fatalf("%d tasks were put aside: %+v", len(dead), dead)
+	}
+	_, err := w.Vet(r.ctx(), "default", []byte(`{"id": "more", "goal": "g"}`), "x")
+	var full *loop.FullError
+	if !errors.As(err, &full) {
+		t.Errorf("the API was told %v", err)
+	}
+	if v, err := w.Vet(r.ctx(), "default", []byte(`{"id": "r0", "goal": "g"}`), "x"); err != nil || !v.Known {
+		t.Errorf("a task that was let in is %+v, %v", v, err)
+	}
+	w.stop()
+	working := r.config()
+	working.MaxWaiting = 20
+	r.start(working)
+	r.eventually("what was let in is done", func() bool {
+		b, err := r.bus.Backlog(r.ctx())
+		return err == nil && b.Wakes == 0
+	})
+	if _, err := r.bus.DeadRedrive(r.ctx(), dead[0].Seq); err != nil {
+		t.Fatal(err)
+	}
+	r.untilClosed(dead[0].Run + "-r1")
 }

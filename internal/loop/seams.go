@@ -76,6 +76,8 @@ type Wakes interface {
 	Unschedule(ctx context.Context, id RunID, what string) error
 	// Pending reports whether the wake-up with this stream sequence still exists.
 	Pending(ctx context.Context, seq uint64) (bool, error)
+	// Waiting counts the wake-ups of a tenant, those in hand included.
+	Waiting(ctx context.Context, tenant string) (int, error)
 	// Woken reports whether a wake-up of the run lies in the queue, in hand or not.
 	Woken(ctx context.Context, id RunID) (bool, error)
 	// Idle reports whether no wake-up waits for a worker. Those in hand or handed back with a delay do not count.

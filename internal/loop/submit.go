@@ -37,11 +37,24 @@ func (w *Worker) Vet(ctx context.Context, tenant string, body []byte, defaultID 
 		return v, fmt.Errorf("look for run %s: %w", id, err)
 	}
 	v.Known = len(page.Events) > 0
-	if !v.Known && w.isForLater(task) {
+	switch {
+	case v.Known:
+	case w.isForLater(task):
 		v.Known, err = w.Wakes.IsPlanned(ctx, id)
+	default:
+		var full bool
+		if full, err = w.isFull(ctx, id); full {
+			err = &FullError{w.fullMessage(tenant)}
+		}
 	}
 	return v, err
 }
+
+// FullError says that a tenant has as many tasks waiting as it may have.
+type FullError struct{ Message string }
+
+// Error returns the message, in words for the sender.
+func (e *FullError) Error() string { return e.Message }
 
 // Vetted is what is known of a task that would be accepted.
 type Vetted struct {

@@ -19,6 +19,7 @@ type Worker struct {
 	mu     sync.Mutex
 	inHand map[RunID]*drive
 	slots  slots
+	queues queues
 
 	replies  *replyCache // schemas of replies
 	warnings sync.Map    // what was logged once already

@@ -28,7 +28,10 @@ func (n *Node) submit(ctx context.Context, tenant string, body []byte) (any, err
 	id := uuid.NewString()
 	task, err := n.worker.Vet(ctx, tenant, body, id)
 	var invalid *loop.InvalidTaskError
+	var full *loop.FullError
 	switch {
+	case errors.As(err, &full):
+		return nil, &bus.APIError{Code: 429, Message: full.Error()}
 	case errors.As(err, &invalid):
 		return nil, &bus.APIError{Code: 400, Message: invalid.Error()}
 	case err != nil:

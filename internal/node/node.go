@@ -41,6 +41,7 @@ type Options struct {
 	Replicas int                  // 1
 
 	Concurrency int           // runs driven at once; 64
+	MaxWaiting  int           // wake-ups that a tenant may have before its tasks are refused; 0: no limit
 	MaxRunning  int           // those of one tenant; 0: no limit of their own
 	Lease       time.Duration // 10s
 	Grace       time.Duration // 20s
@@ -173,7 +174,7 @@ func (n *Node) startWorker(ctx context.Context) error {
 		Inbox: source{n.bus.Inbox(), n.bus, n.log}, WakeQueue: source{n.bus.Wakes(), n.bus, n.log},
 		Model: n.endpoint, Tools: registry, Catalogues: n.bus, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
 		Summaries:   n.opts.Memory.Summaries,
-		Concurrency: n.opts.Concurrency, MaxRunning: n.opts.MaxRunning, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,
+		Concurrency: n.opts.Concurrency, MaxRunning: n.opts.MaxRunning, MaxWaiting: n.opts.MaxWaiting, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,
 		Stream: stream, Window: n.opts.Window, SummaryModel: n.opts.SummaryModel,
 	}
 	if n.telemetry != nil {
