@@ -107,6 +107,11 @@ func (s *Source) pulling(ctx context.Context, n int, do func(*pull) error) error
 		return fmt.Errorf("fetch from %s: %w", s.stream, s.bus.explain(err))
 	}
 	err = do(p)
+	select {
+	case <-down:
+		err = nil // whatever it was that noticed first: the next pull begins with the connection
+	default:
+	}
 	if errors.Is(err, errNobody) && s.deleted(ctx) {
 		err = ErrNoConsumer
 	}
