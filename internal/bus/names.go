@@ -144,6 +144,29 @@ func (n names) journal(id loop.RunID) string {
 	return n.prefix + ".event." + id.Tenant + "." + id.Run + ".>"
 }
 
+// keeper is the stream that stores what is published to a subject of ours; empty where that is not known.
+func (n names) keeper(subject string) string {
+	if key, found := strings.CutPrefix(subject, "$KV."); found {
+		bucket, _, _ := strings.Cut(key, ".")
+		return kvStream(bucket)
+	}
+	rest, found := strings.CutPrefix(subject, n.prefix+".")
+	kind, _, _ := strings.Cut(rest, ".")
+	switch {
+	case !found:
+		return ""
+	case kind == "event":
+		return n.events
+	case kind == "wake" || kind == "schedule":
+		return n.wake
+	case kind == "task" || kind == "reply" || kind == "control":
+		return n.tasks
+	case kind == "dead":
+		return n.dead
+	}
+	return ""
+}
+
 func kvStream(bucket string) string           { return "KV_" + bucket }
 func kvSubject(bucket, key string) string     { return "$KV." + bucket + "." + key }
 func objectStream(bucket string) string       { return "OBJ_" + bucket }

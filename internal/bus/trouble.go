@@ -133,9 +133,18 @@ func (w watchedStreams) PublishMsg(
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	ack, err := w.publish(ctx, msg, opts)
+	if keeper := w.bus.names.keeper(msg.Subject); ack != nil && keeper != "" && ack.Stream != keeper {
+		w.bus.log.Warn("the answer to another message came in place of an acknowledgement", "subject", msg.Subject, "stream", ack.Stream)
+		return nil, errForeignAck // it says nothing of the store
+	}
 	w.bus.note("storing on "+area(msg.Subject), msg.Subject, true, err)
 	return ack, err
 }
+
+// errForeignAck says that the first answer to a publish was one to another message. Whoever publishes may have the server
+// send the acknowledgement to any subject of the account, also to the reply subject of somebody else's publish, which
+// subscribers see: such an answer must not pass for the one that was waited for.
+var errForeignAck = errors.New("the answer came from another stream, so that nobody knows whether the message was stored")
 
 // publish asks the server directly, which costs half of what the library's way does. What is out of the ordinary is left
 // to the library: nobody at the subject is tried again there.
@@ -170,8 +179,10 @@ func readAck(answer []byte) (*jetstream.PubAck, error) {
 		return nil, fmt.Errorf("the answer to a publish can't be read: %w", err)
 	}
 	switch {
-	case full.Error != nil:
+	case full.Error != nil && full.Stream == "":
 		return nil, full.Error
+	case full.Error != nil:
+		return &full.PubAck, full.Error // a refusal too may be meant for somebody else
 	case full.Sequence == 0:
 		return nil, jetstream.ErrInvalidJSAck
 	}
