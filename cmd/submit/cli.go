@@ -52,6 +52,10 @@ type link struct {
 	NATS        string `name:"nats" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"NATS servers, comma separated (nats://127.0.0.1:4222)."`
 	Context     string `env:"NATS_CONTEXT" placeholder:"NAME" help:"Context of the nats command line tool, instead of --nats."`
 	InboxPrefix string `placeholder:"SUBJECT" help:"Prefix of reply subjects, where permissions demand one (_INBOX)."`
+	Creds       string `placeholder:"FILE" help:"Credentials file of the NATS user." type:"existingfile"`
+	TLSCA       string `name:"tls-ca" placeholder:"FILE" help:"Certificates to trust (the system's)." type:"existingfile"`
+	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Client certificate." type:"existingfile"`
+	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Key of the client certificate." type:"existingfile"`
 	Prefix      string `default:"agent" placeholder:"WORD" help:"Prefix of the workers' subjects (agent)."`
 	Tenant      string `default:"default" placeholder:"ID" help:"Tenant to speak for (default)."`
 	User        string `placeholder:"ID" help:"Who you are: the user of a task, and by whom a reply or an order is."`

@@ -34,6 +34,7 @@ func (p *program) connect() (*nats.Conn, error) {
 	defer cancel()
 	conn, err := bus.Connect(ctx, bus.ConnectOptions{
 		URL: p.link.NATS, Context: p.link.Context, InboxPrefix: p.link.InboxPrefix, Name: "ratchet submit",
+		Creds: p.link.Creds, CA: p.link.TLSCA, Cert: p.link.TLSCert, Key: p.link.TLSKey,
 	})
 	switch {
 	case err == nil:
@@ -101,7 +102,12 @@ func (p *program) command(name string, args ...string) string {
 	words := []string{"submit", name}
 	words = flag(words, "--nats", p.link.NATS, usual)
 	words = flag(words, "--context", p.link.Context, p.getenv("NATS_CONTEXT"))
-	words = flag(words, "--inbox-prefix", p.link.InboxPrefix, "")
+	for _, f := range [][2]string{
+		{"--inbox-prefix", p.link.InboxPrefix}, {"--creds", p.link.Creds},
+		{"--tls-ca", p.link.TLSCA}, {"--tls-cert", p.link.TLSCert}, {"--tls-key", p.link.TLSKey},
+	} {
+		words = flag(words, f[0], f[1], "")
+	}
 	return strings.Join(append(p.speaker(words), args...), " ")
 }
 
