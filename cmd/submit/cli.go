@@ -17,6 +17,8 @@ submit run --help lists the flags of a submission, and --help behind any other c
 
 The plan is shown on standard error as it progresses, and the answer alone on standard output. On a terminal, questions are asked and answered in between, and Ctrl-C asks whether to leave the run or to cancel it.
 
+Environment: NATS_URL and NATS_CONTEXT stand for --nats and --context; OPENAI_BASE_URL, OPENAI_API_KEY and RATCHET_MODEL count with --local alone, elsewhere the worker has its own. NO_COLOR=1 turns colours off.
+
 Exit status: 0 answered; 1 failed, or no such run; 2 wrong usage, or a task that no worker would accept; 3 cancelled; 4 waiting for a person where no terminal is attached; 5 NATS, or a worker there, can't be reached; 130 left by Ctrl-C.`
 
 // commandLine is everything that can be said to this program.
@@ -36,6 +38,12 @@ type commandLine struct {
 	Schedule scheduleCommand `cmd:"" help:"List the tasks that begin later or again and again, or remove one."`
 	Facts    factsCommand    `cmd:"" help:"List, add or forget what is known about a user (--user) for the long term."`
 	Dead     deadCommand     `cmd:"" help:"Look at messages that could not be processed, and try them again or remove them (for operators)."`
+
+	Completion completionCommand `cmd:"" help:"Print the script by which bash, zsh or fish completes this program's words."`
+}
+
+type completionCommand struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
 type factsCommand struct {

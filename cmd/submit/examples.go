@@ -70,7 +70,9 @@ func (showCommand) Help() string {
 	return `Examples:
 
     submit show order-4417
-    submit show order-4417 --json | jq .plan`
+    submit show order-4417 --json | jq .plan
+    submit show order-4417 --prompt
+    submit show order-4417 --prompt 2 --json | jq -r .messages[].content`
 }
 
 // Help explains the list of runs.
@@ -91,6 +93,29 @@ func (eventsCommand) Help() string {
     submit events order-4417 --json | jq -r .type
 
 With --follow the exit status is that of the run: 0 answered, 1 failed, 3 cancelled.`
+}
+
+// Help explains schedules.
+func (scheduleCommand) Help() string {
+	return `Each time of a repeated task is a run of its own, such as report-20300101T090000Z.
+
+Examples:
+
+    submit --id report --every "TZ=Europe/Berlin 0 9 * * 1-5" "Write the sales report for March and mail it to ada@example.com."
+    submit --not-before 2h "What is 17 plus 25?"
+    submit schedule
+    submit schedule remove report`
+}
+
+// Help explains facts.
+func (factsCommand) Help() string {
+	return `Facts belong to one user of one tenant; without --user they are those of tasks that name none. Forgetting answers once the fact is gone.
+
+Examples:
+
+    submit facts --user u-17
+    submit facts add "The user prefers window seats." --kind preference --user u-17
+    submit facts forget --all --user u-17`
 }
 
 // Help explains dead letters.

@@ -36,8 +36,15 @@ func sit(t *testing.T, args ...string) *person {
 
 func sitIn(t *testing.T, env []string, args ...string) *person {
 	t.Helper()
-	p := &person{t: t, cmd: exec.Command(os.Args[0], args...), more: make(chan struct{}, 1), gone: make(chan struct{})}
-	p.cmd.Env = append([]string{asProgram + "=1", "TMPDIR=" + t.TempDir()}, env...)
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append([]string{asProgram + "=1", "TMPDIR=" + t.TempDir()}, env...)
+	return sitAt(t, cmd)
+}
+
+// sitAt starts a command on a terminal of its own.
+func sitAt(t *testing.T, cmd *exec.Cmd) *person {
+	t.Helper()
+	p := &person{t: t, cmd: cmd, more: make(chan struct{}, 1), gone: make(chan struct{})}
 	tty, err := pty.StartWithSize(p.cmd, &pty.Winsize{Rows: 24, Cols: 80})
 	if err != nil {
 		t.Fatal(err)

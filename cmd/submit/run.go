@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"ratchet/internal/completion"
 	"ratchet/internal/terminal"
 )
 
@@ -129,6 +130,12 @@ func (p *program) dispatch(args []string) error {
 	)
 	if err != nil {
 		return fmt.Errorf("read the command line: %w", err)
+	}
+	if status, asked := completion.Answer(parser, args, p.proposals, p.stdout.W); asked {
+		if status != 0 {
+			return problem{status, ""}
+		}
+		return nil
 	}
 	for i, arg := range args {
 		if !utf8.ValidString(arg) {

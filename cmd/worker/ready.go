@@ -15,6 +15,16 @@ type readyFlags struct {
 	Timeout time.Duration `default:"4s" help:"How long to wait for the answer."`
 }
 
+// Help is what --help says below the one line of the command.
+func (readyFlags) Help() string {
+	return `Examples:
+
+    worker ready
+    worker ready --http 127.0.0.1:8081 --timeout 1s
+
+The exit status is 0 where the worker takes work, and 1 where it does not, with its reason on standard error.`
+}
+
 // run prints the worker's answer and returns 0 where it is ready, else 1.
 func (f readyFlags) run(ctx context.Context, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"ratchet/internal/bus"
+	"ratchet/internal/completion"
 	"ratchet/internal/llm"
 	"ratchet/internal/node"
 	"ratchet/internal/telemetry"
@@ -47,22 +48,24 @@ type cli struct {
 	Ready   readyFlags   `cmd:"" help:"Ask a worker that runs whether it can take work; for health checks."`
 	Torture tortureFlags `cmd:"" help:"Watch it survive: run thousands of runs while processes and connections are broken."`
 
+	Completion completionFlags `cmd:"" help:"Print the script by which bash, zsh or fish completes this program's words."`
+
 	Child childFlags `cmd:"" name:"torture-child" hidden:"" passthrough:""`
 }
 
 // flags are the worker's; kong fills them from arguments and environment.
 type flags struct {
 	NATS        string `name:"nats" env:"NATS_URL" default:"nats://127.0.0.1:4222" help:"URL of the NATS server, or several, comma separated."`
-	Context     string `env:"NATS_CONTEXT" help:"Context of the nats command line tool to connect with."`
-	InboxPrefix string `help:"Prefix of reply subjects, where the user's permissions want one."`
-	Creds       string `help:"Credentials file of the NATS user." type:"existingfile"`
-	TLSCA       string `name:"tls-ca" help:"Certificates to trust." type:"existingfile"`
-	TLSCert     string `name:"tls-cert" help:"Client certificate." type:"existingfile"`
-	TLSKey      string `name:"tls-key" help:"Key of the client certificate." type:"existingfile"`
+	Context     string `env:"NATS_CONTEXT" placeholder:"NAME" help:"Context of the nats command line tool to connect with."`
+	InboxPrefix string `placeholder:"SUBJECT" help:"Prefix of reply subjects, where the user's permissions want one."`
+	Creds       string `placeholder:"FILE" help:"Credentials file of the NATS user." type:"existingfile"`
+	TLSCA       string `name:"tls-ca" placeholder:"FILE" help:"Certificates to trust." type:"existingfile"`
+	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Client certificate." type:"existingfile"`
+	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Key of the client certificate." type:"existingfile"`
 
 	Embedded bool   `help:"Run nats-server with JetStream in this process, instead of connecting to one."`
 	Listen   string `default:"127.0.0.1:4222" help:"Address that the embedded server listens on."`
-	Data     string `env:"RATCHET_DATA" default:"data" help:"Directory of the embedded server's store and of what sample tools write."`
+	Data     string `env:"RATCHET_DATA" default:"data" placeholder:"DIR" help:"Directory of the embedded server's store and of what sample tools write (data)."`
 	Sync     string `default:"always" help:"When the embedded server syncs to disk: always, or an interval such as 2m, which can lose acknowledged messages in a power failure."`
 
 	Prefix   string `default:"agent" help:"Prefix of all subjects, streams and buckets."`
@@ -76,7 +79,7 @@ type flags struct {
 	Keep        time.Duration `default:"168h" help:"How long a finished run is kept."`
 
 	Model         string   `env:"RATCHET_MODEL" default:"gpt-4o-mini" help:"Model for tasks that name none; demo is the built-in offline model, with sample tools."`
-	FallbackModel []string `help:"Models to try in this order when a model fails for good."`
+	FallbackModel []string `placeholder:"MODEL" help:"Models to try in this order when a model fails for good."`
 	NoLLMHeaders  bool     `name:"no-llm-headers" help:"Do not send the headers X-Ratchet-Run, X-Ratchet-Purpose and traceparent to the model."`
 
 	Window       int    `default:"24000" help:"Tokens that a prompt may have before the oldest of it is compacted."`
@@ -84,8 +87,8 @@ type flags struct {
 
 	Stream bool `help:"Publish the model's replies piece by piece, as they come."`
 
-	RequestsPerMinute int      `help:"This worker's share of the account's requests a minute; 0: no limit."`
-	TokensPerMinute   int      `help:"This worker's share of the account's tokens a minute; 0: no limit."`
+	RequestsPerMinute int      `placeholder:"N" help:"This worker's share of the account's requests a minute; 0: no limit."`
+	TokensPerMinute   int      `placeholder:"N" help:"This worker's share of the account's tokens a minute; 0: no limit."`
 	Price             []string `help:"Price of a model in USD for a million tokens, to count costs: MODEL=PROMPT,COMPLETION. May be given more than once." sep:"none" placeholder:"MODEL=PROMPT,COMPLETION"`
 
 	Weaviate           string `env:"WEAVIATE_URL" help:"Weaviate for long-term facts (its key is WEAVIATE_API_KEY); without it they lie in a bucket of NATS." placeholder:"URL"`
@@ -94,7 +97,7 @@ type flags struct {
 	Learn              bool   `default:"true" negatable:"" help:"Learn durable facts from answered runs."`
 	SummarizeSessions  bool   `help:"Keep a summary of what was said in a session before the messages that a run is shown; it costs a model call for every ten messages."`
 
-	Tools string `help:"Tools file (YAML); without it calculate, current_time, add_numbers, delegate and read_result, and with --model demo the sample tools." placeholder:"FILE"`
+	Tools string `help:"Tools file (YAML); without it calculate, current_time, add_numbers, delegate, read_result, recall_facts and remember_fact, and with --model demo the sample tools." placeholder:"FILE"`
 
 	HTTP         string `name:"http" default:"127.0.0.1:8080" help:"Address of the console, /healthz, /readyz and /metrics; empty turns it off. Beyond loopback the console needs --http-token or --http-identity-header."`
 	HTTPToken    string `name:"http-token" env:"RATCHET_HTTP_TOKEN" help:"Token that the console asks for. Better given in the environment, where other users can't read it." placeholder:"TOKEN"`
@@ -114,8 +117,17 @@ https://api.openai.com/v1).
 
 Examples:
 
-  worker --embedded --model demo                    everything in one process, offline, nothing to set up
-  OPENAI_API_KEY=… worker --nats nats://nats:4222   with your server and the default model`
+    worker --embedded --model demo                    everything in one process, offline, nothing to set up
+    OPENAI_API_KEY=… worker --nats nats://nats:4222   with your server and the default model
+    worker --nats nats://nats:4222 --tools tools.yaml --max-running 20 --log-format json
+    worker tools list --tools tools.yaml              what it would offer; the file is checked
+    worker ready                                      whether the worker on this machine takes work
+
+SIGTERM and Ctrl-C let the steps in hand end (--grace) and hand the runs over to other workers. A second signal ends it at once.
+
+Environment: OPENAI_API_KEY, OPENAI_BASE_URL; WEAVIATE_API_KEY for --weaviate; OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry for traces; GOGC, which is 400 unless set. Those that stand for a flag are named beside it.
+
+Exit status: 0 stopped by a signal; 1 an error; 2 wrong usage.`
 
 // run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
@@ -126,6 +138,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if err != nil {
 		fmt.Fprintln(stderr, "worker:", err)
 		return exitUsage
+	}
+	if status, asked := completion.Answer(parser, args, proposals, stdout); asked {
+		return status
 	}
 	command, err := parser.Parse(args)
 	switch {
@@ -142,6 +157,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return c.Tools.Call.run(ctx, stdout, stderr)
 	case "ready":
 		return c.Ready.run(ctx, stdout, stderr)
+	case "completion":
+		return c.Completion.run(stdout, stderr)
 	case "torture":
 		return c.Torture.run(ctx, stdout, stderr)
 	case "torture-child":

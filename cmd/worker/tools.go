@@ -28,9 +28,9 @@ type toolsFlags struct {
 type toolSource struct {
 	Tools   string        `help:"Tools file; without it the built-ins." placeholder:"FILE"`
 	Demo    bool          `help:"The sample tools too, as with --model demo."`
-	Data    string        `default:"data" help:"Directory that sample tools write to."`
+	Data    string        `default:"data" placeholder:"DIR" help:"Directory that sample tools write to (data)."`
 	NATS    string        `name:"nats" help:"NATS server, for files that name tools on NATS." placeholder:"URL"`
-	Context string        `env:"NATS_CONTEXT" help:"Context of the nats command line tool, instead of --nats."`
+	Context string        `env:"NATS_CONTEXT" placeholder:"NAME" help:"Context of the nats command line tool, instead of --nats."`
 	Timeout time.Duration `default:"1m" help:"How long the whole command may take."`
 }
 
@@ -43,6 +43,27 @@ type callTool struct {
 	toolSource
 	Name      string `arg:"" help:"The tool."`
 	Arguments string `arg:"" optional:"" default:"{}" help:"Its arguments, a JSON object."`
+}
+
+// Help is what --help says below the one line of the command.
+func (listTools) Help() string {
+	return `Examples:
+
+    worker tools list --demo
+    worker tools list --tools tools.yaml --nats nats://127.0.0.1:4222
+    worker tools list --tools tools.yaml --json | jq -r .name
+
+The exit status is 1 where the file is wrong or a source that it names can't be reached.`
+}
+
+// Help is what --help says below the one line of the command.
+func (callTool) Help() string {
+	return `Examples:
+
+    worker tools call calculate '{"expression": "17 * 25"}'
+    worker tools call get_temperature '{"city": "Paris"}' --demo
+
+The result is printed; the exit status is 1 where the call was refused or failed.`
 }
 
 // open loads the registry. done ends what it started.
