@@ -10,9 +10,25 @@ all: bin
 bin: ## the two programs, in build/bin
 	$(GO) build -o $(BIN)/ ./cmd/...
 
+# Weaviate comes from its module and is built once, which takes about ten minutes; what else some tests talk to is used where
+# it is there. With CI=true everything must be there.
 .PHONY: test
-test: ## all tests, with the race detector
+test: $(BIN)/weaviate-server missing ## all tests, with the race detector; the first time Weaviate is built, about ten minutes
 	$(GO) test -race ./...
+
+.PHONY: quick
+quick: missing ## all tests without the race detector, and without a real Weaviate unless it was built
+	$(GO) test ./...
+
+# A line for each thing without which some tests are skipped.
+.PHONY: missing
+missing:
+	@test -x $(BIN)/weaviate-server || echo "skipped: tests with a real Weaviate, until \`make weaviate\` has built it (about ten minutes, once)"
+	@test -d internal/web/testdata/npm/node_modules -a -d deploy/check/node_modules || echo "skipped: tests with peers from npm, until \`make npm\` has got them"
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || echo "skipped: the console's tests in a browser; they need chromium (apt-get install chromium)"
+	@test -x $(BIN)/promtool -a -x $(BIN)/compose || echo "skipped: checks of some files in deploy/, until \`make deploy-tools\` has got the checkers"
+	@command -v jq >/dev/null || echo "skipped: the example in shell; it needs jq (apt-get install jq)"
+	@command -v zsh >/dev/null && command -v fish >/dev/null || echo "skipped: completion in zsh and fish, where they are not installed (apt-get install zsh fish)"
 
 .PHONY: npm
 npm: ## the real peers that tests talk to, from the npm registry
@@ -33,6 +49,7 @@ $(BIN)/promtool:
 	cp build/prometheus/usr/bin/promtool $(BIN)/
 
 $(BIN)/weaviate-server: deploy/weaviate/go.mod
+	@echo "Weaviate is built from its module now: once, in about ten minutes. \`make quick\` runs the other tests without it."
 	nice $(GO) build -C deploy/weaviate -o ../../$(BIN)/weaviate-server github.com/weaviate/weaviate/cmd/weaviate-server
 
 .PHONY: weaviate
@@ -45,6 +62,14 @@ lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types a
 	$(BIN)/staticcheck ./...
 	$(BIN)/go-check-sumtype ./...
 	@unformatted=$$($(BIN)/gofumpt -l cmd internal); test -z "$$unformatted" || { echo "gofumpt would change:"; echo "$$unformatted"; exit 1; }
+
+# Pictures of the console for the README, taken by its browser tests; all of them are in build/screenshots.
+.PHONY: screenshots
+screenshots: ## the console's pages in build/screenshots, and those that the README shows in docs/images
+	CI=true $(GO) test ./internal/web -count=1 -run TestScreens
+	mkdir -p docs/images
+	cp build/screenshots/runs-light.png docs/images/console-runs.png
+	cp build/screenshots/run-light.png docs/images/console-run.png
 
 .PHONY: bench
 bench: ## the engine against the floor, how storage grows, and what durability costs
@@ -62,4 +87,4 @@ torture: bin ## kill, stop, cut off and restart everything while runs go on, the
 
 .PHONY: help
 help:
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
