@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +97,25 @@ func (p *person) sees(text string) {
 		case <-p.more:
 		case <-deadline:
 			p.t.Fatalf("%q did not appear; there is %q", text, shown)
+		}
+	}
+}
+
+// awaits waits until what is new on the terminal matches.
+func (p *person) awaits(pattern *regexp.Regexp) {
+	p.t.Helper()
+	deadline := time.After(patience)
+	for {
+		p.mu.Lock()
+		shown := p.seen.String()
+		p.mu.Unlock()
+		if pattern.MatchString(shown) {
+			return
+		}
+		select {
+		case <-p.more:
+		case <-deadline:
+			p.t.Fatalf("%s did not appear; there is %q", pattern, shown)
 		}
 	}
 }

@@ -151,7 +151,7 @@ func flow(facts []string, width int, s Style) []string {
 func elapsedText(d time.Duration) string {
 	switch {
 	case d < 50*time.Millisecond:
-		return "under 0.1 s"
+		return "less than 0.1 s"
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d < time.Minute:

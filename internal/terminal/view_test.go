@@ -145,7 +145,7 @@ func TestTable(t *testing.T) {
 
 func TestTimesAndNumbers(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "under 0.1 s", 1500 * time.Millisecond: "1.5 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min 1 s", 25*time.Hour + time.Minute: "25 h 1 min",
+		0: "less than 0.1 s", 1500 * time.Millisecond: "1.5 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min 1 s", 25*time.Hour + time.Minute: "25 h 1 min",
 	} {
 		if got := elapsedText(d); got != want {
 			t.Errorf("%d is shown as %q, want %q", d, got, want)
