@@ -103,8 +103,11 @@ func (p *program) command(name string, args ...string) string {
 	words = flag(words, "--nats", p.link.NATS, usual)
 	words = flag(words, "--context", p.link.Context, p.getenv("NATS_CONTEXT"))
 	for _, f := range [][2]string{
-		{"--inbox-prefix", p.link.InboxPrefix}, {"--creds", p.link.Creds},
-		{"--tls-ca", p.link.TLSCA}, {"--tls-cert", p.link.TLSCert}, {"--tls-key", p.link.TLSKey},
+		{"--inbox-prefix", p.link.InboxPrefix},
+		{"--creds", p.link.Creds},
+		{"--tls-ca", p.link.TLSCA},
+		{"--tls-cert", p.link.TLSCert},
+		{"--tls-key", p.link.TLSKey},
 	} {
 		words = flag(words, f[0], f[1], "")
 	}
