@@ -27,7 +27,7 @@ missing:
 	@test -d internal/web/testdata/npm/node_modules -a -d deploy/check/node_modules || echo "skipped: tests with peers from npm, until \`make npm\` has got them"
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || echo "skipped: the console's tests in a browser; they need chromium (apt-get install chromium)"
 	@test -x $(BIN)/promtool -a -x $(BIN)/compose || echo "skipped: checks of some files in deploy/, until \`make deploy-tools\` has got the checkers"
-	@command -v jq >/dev/null || echo "skipped: the example in shell; it needs jq (apt-get install jq)"
+	@command -v jq >/dev/null && command -v curl >/dev/null || echo "skipped: the example in shell and the runbook, without jq and curl (apt-get install jq curl)"
 	@command -v zsh >/dev/null && command -v fish >/dev/null || echo "skipped: completion in zsh and fish, where they are not installed (apt-get install zsh fish)"
 
 .PHONY: npm
@@ -63,12 +63,11 @@ lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types a
 	$(BIN)/go-check-sumtype ./...
 	@unformatted=$$($(BIN)/gofumpt -l cmd internal); test -z "$$unformatted" || { echo "gofumpt would change:"; echo "$$unformatted"; exit 1; }
 
-# Pictures of the console for the README, taken by its browser tests; all of them are in build/screenshots.
+# The README's picture of the console, taken by its browser tests; all that they take are in build/screenshots.
 .PHONY: screenshots
-screenshots: ## the console's pages in build/screenshots, and those that the README shows in docs/images
+screenshots: ## the console's pages in build/screenshots, and the one that the README shows in docs/images
 	CI=true $(GO) test ./internal/web -count=1 -run TestScreens
 	mkdir -p docs/images
-	cp build/screenshots/runs-light.png docs/images/console-runs.png
 	cp build/screenshots/run-light.png docs/images/console-run.png
 
 .PHONY: bench
