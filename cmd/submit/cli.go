@@ -11,6 +11,7 @@ Examples:
     submit --detach --id order-4417 "Buy a few Microsoft shares."
     submit reply order-4417 "200 shares."
     submit list --status waiting
+    submit batch tasks.jsonl --out results.jsonl
     git diff | submit --json - | jq .
 
 submit run --help lists the flags of a submission, and --help behind any other command those of that command.
@@ -26,6 +27,7 @@ type commandLine struct {
 	link
 
 	Run      runCommand      `cmd:"" default:"withargs" help:"Submit a goal and follow the run (the word run may be left out)."`
+	Batch    batchCommand    `cmd:"" help:"Run the tasks of a file, one a line, and collect the results."`
 	Reply    replyCommand    `cmd:"" help:"Answer a run's open question, or tell a working run something."`
 	Approve  approveCommand  `cmd:"" help:"Say yes to the tool call that a run asks an approval for."`
 	Refuse   refuseCommand   `cmd:"" help:"Say no to the tool call that a run asks an approval for."`
@@ -91,6 +93,18 @@ type runCommand struct {
 	Detach bool `help:"Do not follow: print the id of the run and end."`
 	JSON   bool `name:"json" help:"Print each event as one line of JSON on standard output."`
 	Quiet  bool `short:"q" help:"No progress on standard error."`
+}
+
+type batchCommand struct {
+	File string `arg:"" help:"Tasks as JSON Lines: one JSON object a line, as in the wire contract; - reads standard input."`
+
+	Out         string `placeholder:"FILE" help:"Append results to this file (standard output). The same command again goes on where it was left."`
+	Order       string `enum:"input,done" default:"input" placeholder:"ORDER" help:"Results in the order of the lines (input), or as they come (done)."`
+	Concurrency int    `default:"32" placeholder:"N" help:"Runs in hand at once, those that wait for a person not counted (32)."`
+	Local       bool   `help:"Need nothing running: start a NATS server and a worker in this process."`
+	Data        string `placeholder:"DIR" help:"With --local: keep everything in this directory (a temporary one that is removed)."`
+	Model       string `placeholder:"NAME" help:"With --local: what the worker asks."`
+	Quiet       bool   `short:"q" help:"No progress and no summary on standard error."`
 }
 
 type replyCommand struct {

@@ -16,6 +16,22 @@ func (runCommand) Help() string {
 With --local, questions are answered by the lines of standard input where that is no terminal.`
 }
 
+// Help explains batches.
+func (batchCommand) Help() string {
+	return `A line is a task such as {"goal": "What is 17 plus 25?"}. One without an id gets one that depends on the name of the file, the number of the line and its text, so that the same line is the same run: a batch that was stopped is gone on with by the same command, and nothing runs twice. Lines that are no tasks are told by number, and the rest runs.
+
+A result is a line such as {"line": 1, "run": "…", "status": "done", "answer": "…"}; status is done, failed, cancelled, invalid, or waiting for a run that asks a person. Such runs do not hold up others: the summary says how to answer them, and the same command again collects what came of it. With --out results are in the file as they come, and with --order input in the order of the lines once the program ends.
+
+Exit status: 0 all answered; 1 some failed, were cancelled or are no tasks; 4 some wait for a person, whatever became of others; 2 wrong usage; 5 NATS, or a worker there, can't be reached; 130 left by Ctrl-C.
+
+Examples:
+
+    submit batch tasks.jsonl --out results.jsonl
+    submit batch tasks.jsonl --out results.jsonl --concurrency 200 --order done
+    submit batch --local examples/batch.jsonl | jq -r .answer
+    jq -c '{id: .number, goal: .text}' tickets.json | submit batch - --out results.jsonl`
+}
+
 // Help explains replies.
 func (replyCommand) Help() string {
 	return `Examples:

@@ -47,6 +47,13 @@ func TestReadmeCommands(t *testing.T) {
 	build(t, dir, "../../toolchain/natscli", "github.com/nats-io/natscli/nats")
 	s := session{t: t, bin: dir, work: t.TempDir()}
 	s.url = "nats://127.0.0.1:" + freePort(t)
+	examples, err := filepath.Abs("../../examples")
+	if err == nil {
+		err = os.Symlink(examples, filepath.Join(s.work, "examples"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, command := range readmeCommands(t) {
 		s.run(command)
 	}

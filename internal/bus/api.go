@@ -157,6 +157,7 @@ type (
 		From  uint64 `json:"from,omitempty"`  // the first n wanted
 		After uint64 `json:"after,omitempty"` // next of the answer before
 		Limit int    `json:"limit,omitempty"` // 100
+		New   bool   `json:"new,omitempty"`   // none of those there are by now: next is the place after the last of them
 	}
 	// EventsAnswer is a page of events as they are stored. More says that there are more by now.
 	EventsAnswer struct {

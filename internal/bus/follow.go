@@ -67,7 +67,7 @@ func (f *follower) catchUp(ctx context.Context) (ended bool, err error) {
 	for {
 		page, err := f.client.Events(ctx, f.request)
 		if err != nil {
-			if f.answers && passing(ctx, err) {
+			if f.answers && ctx.Err() == nil && Passing(err) {
 				return false, nil
 			}
 			return false, err
@@ -85,13 +85,14 @@ func (f *follower) catchUp(ctx context.Context) (ended bool, err error) {
 	}
 }
 
-// passing reports whether asking again later may help.
-func passing(ctx context.Context, err error) bool {
+// Passing reports whether asking a worker again later may help, after an error of a [Client]. Where the caller's own context
+// has ended it says nothing.
+func Passing(err error) bool {
 	var api *APIError
 	if errors.As(err, &api) {
-		return api.Code >= 500
+		return api.Code >= 500 || api.Code == 429
 	}
-	return ctx.Err() == nil
+	return true
 }
 
 func (f *follower) deliver(raw json.RawMessage) (ended bool, err error) {

@@ -170,7 +170,19 @@ func (b *Bus) apiEvents(ctx context.Context, tenant string, body []byte) (any, e
 	if err != nil {
 		return nil, &APIError{400, err.Error()}
 	}
+	if request.New {
+		return b.eventsEnd(ctx)
+	}
 	return b.eventsPage(ctx, filter, request, limit)
+}
+
+// eventsEnd says where the events begin that are stored from now on. The journal's leader is asked.
+func (b *Bus) eventsEnd(ctx context.Context) (EventsAnswer, error) {
+	stream, err := b.js.Stream(ctx, b.names.events)
+	if err != nil {
+		return EventsAnswer{}, fmt.Errorf("look for the end of stream %s: %w", b.names.events, b.explain(err))
+	}
+	return EventsAnswer{Events: []json.RawMessage{}, Next: stream.CachedInfo().State.LastSeq}, nil
 }
 
 // eventsPage collects events as they are stored, those of types unknown to this program included, as many as fit into
