@@ -52,3 +52,20 @@ func (b *Bus) consumers(ctx context.Context, stream string) (map[string]*jetstre
 	}
 	return found, nil
 }
+
+// consumerNames lists the consumers of a stream, those that have no leader at the moment included, of which the server can
+// tell nothing but the name.
+func (b *Bus) consumerNames(ctx context.Context, stream string) (names []string, err error) {
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", stream, b.explain(err))
+	}
+	list := s.ConsumerNames(ctx)
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list the consumers of stream %s: %w", stream, b.explain(err))
+	}
+	return names, nil
+}

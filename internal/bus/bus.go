@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -98,7 +99,7 @@ func Open(ctx context.Context, nc *nats.Conn, opts Options) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.Setup(ctx); err != nil {
+	if err := b.setup(ctx, b.opts.Replicas); err != nil {
 		return nil, err
 	}
 	return b, b.lookUp(ctx)
@@ -174,7 +175,8 @@ func (b *Bus) lookUp(ctx context.Context) (err error) {
 	if b.blobs, err = b.js.ObjectStore(ctx, b.names.blobs); err != nil {
 		return fmt.Errorf("look up object store %s: %w", b.names.blobs, err)
 	}
-	b.replicated = b.journal.CachedInfo().Config.Replicas > 1
+	// In a cluster another worker may raise the replicas at any moment.
+	b.replicated = b.journal.CachedInfo().Config.Replicas > 1 || b.nc.ConnectedClusterName() != ""
 	return nil
 }
 
@@ -255,12 +257,12 @@ func (b *Bus) Ready(ctx context.Context) error {
 		}
 	}
 	for stream, lanes := range map[string][]*lane{b.names.tasks: b.names.inboxLanes(), b.names.wake: b.names.wakeLanes()} {
-		found, err := b.consumers(ctx, stream)
+		found, err := b.consumerNames(ctx, stream)
 		if err != nil {
 			return err
 		}
 		for _, l := range lanes {
-			if found[l.consumer] == nil {
+			if !slices.Contains(found, l.consumer) {
 				return fmt.Errorf("consumer %s of stream %s is missing", l.consumer, stream)
 			}
 		}

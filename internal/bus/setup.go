@@ -22,6 +22,9 @@ const (
 // ErrServerTooOld says that the server lacks message schedules with repetition.
 var ErrServerTooOld = errors.New("nats-server is too old")
 
+// ErrTooFewServers says that there are fewer servers than replicas were asked for.
+var ErrTooFewServers = errors.New("too few servers for so many replicas")
+
 // ConflictError says that a stream or consumer of our name exists and is set up in a way that can't be changed.
 type ConflictError struct {
 	What  string // stream AGENT_TASKS, or consumer inbox of stream AGENT_TASKS
@@ -44,14 +47,18 @@ func (e *ConflictError) Error() string {
 // Unwrap returns the server's word.
 func (e *ConflictError) Unwrap() error { return e.Err }
 
-// Setup creates what is missing of the streams, buckets and consumers and updates what differs. It may be called again
-// at any time and by many workers at once. It fails with [*ConflictError] and [ErrServerTooOld].
-func (b *Bus) Setup(ctx context.Context) error {
+// Setup creates what is missing of the streams, buckets and consumers and updates what differs, except for the number of
+// replicas, which [Open] alone changes: a worker that has run for long may not know the latest. It may be called again
+// at any time and by many workers at once. It fails with [*ConflictError], [ErrServerTooOld] and [ErrTooFewServers].
+func (b *Bus) Setup(ctx context.Context) error { return b.setup(ctx, 0) }
+
+// setup is Setup with a number of replicas for what exists; 0 leaves them as they are.
+func (b *Bus) setup(ctx context.Context, replicas int) error {
 	if err := checkVersion(b.nc.ConnectedServerVersion()); err != nil {
 		return err
 	}
 	for _, s := range b.streams() {
-		if err := b.ensureStream(ctx, s); err != nil {
+		if err := b.ensureStream(ctx, s, replicas); err != nil {
 			return err
 		}
 	}
@@ -159,7 +166,7 @@ func (b *Bus) bucket(name, description string, ttl time.Duration) layout {
 	}
 }
 
-func (b *Bus) ensureStream(ctx context.Context, want layout) error {
+func (b *Bus) ensureStream(ctx context.Context, want layout, replicas int) error {
 	s, err := b.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err = b.createStream(ctx, want); err == nil {
@@ -167,6 +174,9 @@ func (b *Bus) ensureStream(ctx context.Context, want layout) error {
 		}
 		// Another worker may have been quicker, or the subjects belong to somebody else.
 		cause := err
+		if err := b.tooFew(want.Name, cause); err != nil {
+			return err
+		}
 		if s, err = b.js.Stream(ctx, want.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
 			return &ConflictError{What: "stream " + want.Name, Err: cause}
 		}
@@ -178,17 +188,39 @@ func (b *Bus) ensureStream(ctx context.Context, want layout) error {
 	if conflict := want.conflict(have); conflict != nil {
 		return conflict
 	}
-	next := want.over(have, b.opts.Replicas)
+	next := want.over(have, replicas)
 	if reflect.DeepEqual(next, have) {
 		return nil
 	}
-	if _, err := b.js.UpdateStream(ctx, next); refused(err) {
+	if _, err := b.js.UpdateStream(ctx, next); b.tooFew(want.Name, err) != nil {
+		return b.tooFew(want.Name, err)
+	} else if refused(err) {
 		return &ConflictError{What: "stream " + want.Name, Err: err}
 	} else if err != nil {
 		return fmt.Errorf("update stream %s: %w", want.Name, b.explain(err))
 	}
 	b.log.Info("stream updated", "stream", want.Name)
 	return nil
+}
+
+// Codes of JetStream errors that say that there are too few servers.
+const (
+	codeNotClustered = 10074
+	codeNoPeers      = 10005
+)
+
+// tooFew returns an error that says so where the server refused a stream because it lacks others for the replicas.
+func (b *Bus) tooFew(stream string, err error) error {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) || api.ErrorCode != codeNotClustered && api.ErrorCode != codeNoPeers {
+		return nil
+	}
+	have := "not so many of this one answer"
+	if api.ErrorCode == codeNotClustered {
+		have = "this server stands alone"
+	}
+	return fmt.Errorf("%w: stream %s with %d needs that many in one cluster, all with JetStream, and %s (%s); use --replicas 1, or "+
+		"start a cluster first", ErrTooFewServers, stream, b.opts.Replicas, have, api.Description)
 }
 
 func (b *Bus) createStream(ctx context.Context, want layout) error {

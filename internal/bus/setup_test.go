@@ -251,3 +251,29 @@ func TestPrefixesDoNotMeet(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 }
+
+// Three replicas on one server are refused with the reason and the ways out, whether there is something already or not; what
+// there is stays as it was.
+func TestThreeReplicasOnOneServer(t *testing.T) {
+	server := bustest.Server(t)
+	nc := bustest.Connect(t, server)
+	ctx := bustest.Context(t)
+	refused := func() {
+		t.Helper()
+		_, err := bus.Open(ctx, nc, bus.Options{Replicas: 3})
+		want := "too few servers for so many replicas: stream AGENT_TASKS with 3 needs that many in one cluster, all with JetStream, and " +
+			"this server stands alone (replicas > 1 not supported in non-clustered mode); use --replicas 1, or start a cluster first"
+		if !errors.Is(err, bus.ErrTooFewServers) || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	refused()
+	b := bustest.Open(t, nc, bus.Options{})
+	mustAppend(t, b, 0, event(run1, 1, loop.Note{}))
+	refused()
+	page, err := b.Read(ctx, run1, 0)
+	if err != nil || len(page.Events) != 1 {
+		t.Errorf("%d events are left of one, error %v", len(page.Events), err)
+	}
+	must(t, b.Ready(ctx))
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,16 +128,11 @@ func (s *Source) pulling(ctx context.Context, n int, do func(*pull) error) error
 func (s *Source) deleted(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	found, err := s.bus.consumers(ctx, s.stream)
+	found, err := s.bus.consumerNames(ctx, s.stream)
 	if err != nil {
 		return errors.Is(err, jetstream.ErrStreamNotFound)
 	}
-	for _, l := range s.lanes {
-		if found[l.consumer] == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.lanes, func(l *lane) bool { return !slices.Contains(found, l.consumer) })
 }
 
 // delivery reads a message of the queue; ok is false for words of the server, which have no reply subject to settle on.

@@ -269,7 +269,7 @@ func (b *Bus) mend() {
 				"empty one", "stream", s.Name)
 			continue
 		}
-		if err := b.ensureStream(ctx, s); err != nil {
+		if err := b.ensureStream(ctx, s, 0); err != nil {
 			b.log.Error("a stream was deleted behind our back and can't be made again", "stream", s.Name, "error", b.explain(err))
 			continue
 		}

@@ -31,7 +31,7 @@ import (
 // Config of a store.
 type Config struct {
 	Bucket   string // must be set: AGENT_FACTS
-	Replicas int    // of the bucket, where it has to be made; 1
+	Replicas int    // of the bucket; 0 means 1 for a new one and leaves an existing one as it is
 	Users    int    // users whose facts are kept in memory for searching; 500
 	Facts    int    // facts that are kept in memory for searching, of all users; 200,000
 	Now      func() time.Time
@@ -52,7 +52,8 @@ type Store struct {
 
 var _ memory.Store = (*Store)(nil)
 
-// Open opens the bucket, makes it where it is missing, and follows it. A bucket that exists is left as it is set up.
+// Open opens the bucket, makes it where it is missing, and follows it. A bucket that exists is left as it is set up, except for
+// its replicas.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
 	kv, err := js.KeyValue(ctx, cfg.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -62,6 +63,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		if errors.Is(err, jetstream.ErrBucketExists) { // another worker was quicker
 			kv, err = js.KeyValue(ctx, cfg.Bucket)
 		}
+	}
+	if err == nil {
+		err = replicate(ctx, js, cfg)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", cfg.Bucket, err)
@@ -82,6 +86,24 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.indexes = newIndexes(life, cmp.Or(cfg.Users, 500), cmp.Or(cfg.Facts, 200_000), s.readAll)
 	s.done.Go(func() { s.follow(life) })
 	return s, nil
+}
+
+// replicate gives the bucket the replicas that were asked for.
+func replicate(ctx context.Context, js jetstream.JetStream, cfg Config) error {
+	if cfg.Replicas == 0 {
+		return nil
+	}
+	stream, err := js.Stream(ctx, "KV_"+cfg.Bucket)
+	if err != nil {
+		return err
+	}
+	c := stream.CachedInfo().Config
+	if c.Replicas == cfg.Replicas {
+		return nil
+	}
+	c.Replicas = cfg.Replicas
+	_, err = js.UpdateStream(ctx, c)
+	return err
 }
 
 // Close stops following the bucket and drops what is in memory. The connection stays open.
