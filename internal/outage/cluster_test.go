@@ -102,22 +102,29 @@ func (p person) keepSubmitting(ctx context.Context, name string, over <-chan str
 		default:
 		}
 		runs++
-		id := fmt.Sprintf("%s-%d", name, runs)
-		task, err := json.Marshal(loop.Task{ID: id, Goal: sum})
-		if err != nil {
+		if err := p.whole(ctx, fmt.Sprintf("%s-%d", name, runs)); err != nil {
 			return runs, err
 		}
-		err = again(ctx, func(ctx context.Context) error {
-			_, err := p.client.Submit(ctx, task)
-			return err
-		})
-		if err != nil {
-			return runs, fmt.Errorf("submit %s: %w", id, err)
-		}
-		if err := again(ctx, func(context.Context) error { return p.checkJournal(ctx, id) }); err != nil {
-			return runs, fmt.Errorf("run %s: %w", id, err)
-		}
 	}
+}
+
+// whole has one run done and checks it.
+func (p person) whole(ctx context.Context, id string) error {
+	task, err := json.Marshal(loop.Task{ID: id, Goal: sum})
+	if err != nil {
+		return err
+	}
+	err = again(ctx, func(ctx context.Context) error {
+		_, err := p.client.Submit(ctx, task)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("submit %s: %w", id, err)
+	}
+	if err := again(ctx, func(context.Context) error { return p.checkJournal(ctx, id) }); err != nil {
+		return fmt.Errorf("run %s: %w", id, err)
+	}
+	return nil
 }
 
 // again repeats what fails because a server was killed under it, and with it perhaps an answer.

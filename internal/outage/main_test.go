@@ -115,6 +115,8 @@ func beWorker() error {
 var rows = map[string]string{
 	"TestNATSIsAway":                "NATS is away",
 	"TestAServerOfAClusterIsKilled": "a server of a cluster is killed",
+	"TestARollingRestart":           "servers and workers are restarted one after the other",
+	"TestReplicasAreRaised":         "replicas are raised",
 	"TestAStreamIsFull":             "a stream or the disk is full",
 	"TestTheDiskIsFull":             "a stream or the disk is full",
 	"TestAPermissionIsMissing":      "a permission is missing",

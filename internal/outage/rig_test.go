@@ -29,7 +29,8 @@ const (
 
 // model is the demo model with a gate before it.
 type model struct {
-	url string
+	url  string
+	pace time.Duration // each answer takes that long; set before there are requests
 
 	mu       sync.Mutex
 	shut     chan struct{} // closed when the gate opens; nil: it is open
@@ -46,7 +47,7 @@ func newModel(t *testing.T) *model {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		if m.pass(r.Context()) {
+		if m.pass(r.Context()) && m.think(r.Context()) {
 			talk.ServeHTTP(w, r)
 		}
 	}))
@@ -76,6 +77,19 @@ func (m *model) pass(ctx context.Context) bool {
 	}()
 	select {
 	case <-shut:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// think takes the time that an answer takes and reports whether the client waited.
+func (m *model) think(ctx context.Context) bool {
+	if m.pace == 0 {
+		return true
+	}
+	select {
+	case <-time.After(m.pace):
 		return true
 	case <-ctx.Done():
 		return false
