@@ -46,8 +46,8 @@ func results(t *testing.T, text string) (all []batch.Result) {
 	return all
 }
 
-// statuses are the lines of results with their statuses.
-func statuses(all []batch.Result) (out []string) {
+// outcomes are the lines of results with their outcomes.
+func outcomes(all []batch.Result) (out []string) {
 	for _, r := range all {
 		out = append(out, strconv.Itoa(r.Line)+" "+string(r.Status))
 	}
@@ -97,7 +97,7 @@ func TestBatchCollectsQuestions(t *testing.T) {
 		}
 		return results(t, string(text))
 	}
-	if diff := cmp.Diff([]string{"1 waiting", "2 done", "3 invalid", "4 waiting"}, statuses(stored())); diff != "" {
+	if diff := cmp.Diff([]string{"1 waiting", "2 done", "3 invalid", "4 waiting"}, outcomes(stored())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
@@ -115,7 +115,7 @@ func TestBatchCollectsQuestions(t *testing.T) {
 	last.want(t, codeFailed) // line 3
 	contains(t, last.stderr, "1 of 4 lines have no answer")
 	all := stored()
-	if diff := cmp.Diff([]string{"1 done", "2 done", "3 invalid", "4 done"}, statuses(all)); diff != "" {
+	if diff := cmp.Diff([]string{"1 done", "2 done", "3 invalid", "4 done"}, outcomes(all)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	contains(t, all[0].Answer, "Bought 200 shares")

@@ -390,9 +390,14 @@ func TestBacklog(t *testing.T) {
 	must(t, err)
 	must(t, b.Bury(ctx, fetchOne(t, b.Inbox()), "invalid_task", "test"))
 	fetchOne(t, b.Wakes())
-	got, err := b.Backlog(ctx)
-	must(t, err)
-	if diff := cmp.Diff(bus.Backlog{Inbox: 1, Wakes: 2, Dead: 1}, got); diff != "" {
+	// What a fetch did not want is on its way back for a moment.
+	diff := "never looked"
+	for ctx.Err() == nil && diff != "" {
+		got, err := b.Backlog(ctx)
+		must(t, err)
+		diff = cmp.Diff(bus.Backlog{Inbox: 1, Wakes: 2, Dead: 1}, got)
+	}
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
