@@ -110,7 +110,9 @@ func workerChild(ctx context.Context, f *flag.FlagSet, log *slog.Logger) func() 
 	return func() error {
 		o.Model = llm.Config{BaseURL: o.Model.BaseURL, Model: "scripted"}
 		o.Connect = bus.ConnectOptions{URL: cmp.Or(o.Connect.URL, "nats://127.0.0.1:4222")}
-		debug.SetGCPercent(gcPercent)
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(gcPercent)
+		}
 		n, err := node.Start(ctx, o)
 		if err != nil {
 			return err

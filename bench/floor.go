@@ -16,14 +16,13 @@ import (
 )
 
 // floor is what nothing can beat: bare appends to the journal, of the size of the runs' events, with the expected last
-// sequence of their run and as many at once; and bare requests to the model, of the size of the runs' prompts.
+// sequence of their run and as many at once.
 type floor struct {
 	appends float64       // a second
 	cpu     time.Duration // of the servers, for each append
-	http    float64       // requests a second
 }
 
-// mean returns the size of the events that a world stored between two looks, as the stream counts it.
+// journalSize returns how much the journal holds, bytes as the stream counts them.
 func (w *world) journalSize(ctx context.Context) (messages, size uint64, err error) {
 	s, err := w.js.Stream(ctx, streamEvents)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -53,11 +52,11 @@ func start(dir, name string, args ...string) (*process, error) {
 
 // stop asks the process to end and waits until it has; one that does not in time is killed.
 func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only where it is gone already
+	_ = p.input.Close() // which a child takes for the end of its parent
 	select {
 	case <-p.exited:
 	case <-time.After(20 * time.Second):
-		_ = p.cmd.Process.Kill() // the same
+		_ = p.cmd.Process.Kill() // fails only where it is gone already
 		<-p.exited
 	}
 }
@@ -96,12 +95,6 @@ func (p *process) used() (u usage) {
 // peak is the most memory that the process has had since the last forgetPeak, bytes.
 func (p *process) peak() int64 {
 	kilobytes, _ := p.field("status", "VmHWM:")
-	return kilobytes << 10
-}
-
-// memory is what the process has now, bytes.
-func (p *process) memory() int64 {
-	kilobytes, _ := p.field("status", "VmRSS:")
 	return kilobytes << 10
 }
 
