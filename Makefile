@@ -61,7 +61,10 @@ lint: ## vet, staticcheck, gofumpt, and the check that switches over sum types a
 	$(GO) build -C toolchain/lint -o ../../$(BIN)/ honnef.co/go/tools/cmd/staticcheck mvdan.cc/gofumpt github.com/alecthomas/go-check-sumtype/cmd/go-check-sumtype
 	$(BIN)/staticcheck ./...
 	$(BIN)/go-check-sumtype ./...
-	@unformatted=$$($(BIN)/gofumpt -l cmd internal); test -z "$$unformatted" || { echo "gofumpt would change:"; echo "$$unformatted"; exit 1; }
+	@unformatted=$$($(BIN)/gofumpt -l bench cmd internal); test -z "$$unformatted" || { echo "gofumpt would change:"; echo "$$unformatted"; exit 1; }
+
+# What else `go run ./bench` takes: BENCH="--form full --scenario parked --cpuprofile build/profiles"; --help lists it.
+BENCH ?=
 
 # The README's picture of the console, taken by its browser tests; all that they take are in build/screenshots.
 .PHONY: screenshots
@@ -71,7 +74,12 @@ screenshots: ## the console's pages in build/screenshots, and the one that the R
 	cp build/screenshots/run-light.png docs/images/console-run.png
 
 .PHONY: bench
-bench: ## the engine against the floor, how storage grows, and what durability costs
+bench: ## servers, workers and a scripted model as processes, against the floor: one table, in under five minutes
+	@mkdir -p build
+	$(GO) run ./bench --json build/bench.json $(BENCH)
+
+.PHONY: microbench
+microbench: ## the engine in one process with a model that takes no time, against the floor; what durability costs
 	$(GO) test ./internal/loop -run '^$$' -bench 'Engine|Bytes' -benchtime 2000x
 	$(GO) test ./internal/loop -run '^$$' -bench Durability -benchtime 600x
 
