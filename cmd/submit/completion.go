@@ -74,6 +74,7 @@ func (p *program) known(command string, said map[string]string) (found []complet
 	p.ctx = ctx
 	for flag, value := range map[string]*string{
 		"nats": &p.link.NATS, "context": &p.link.Context, "inbox-prefix": &p.link.InboxPrefix, "prefix": &p.link.Prefix, "tenant": &p.link.Tenant,
+		"creds": &p.link.Creds, "tls-ca": &p.link.TLSCA, "tls-cert": &p.link.TLSCert, "tls-key": &p.link.TLSKey,
 	} {
 		if text := said[flag]; text != "" {
 			*value = text
