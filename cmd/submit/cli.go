@@ -40,6 +40,7 @@ type commandLine struct {
 	Schedule scheduleCommand `cmd:"" help:"List the tasks that begin later or again and again, or remove one."`
 	Facts    factsCommand    `cmd:"" help:"List, add or forget what is known about a user (--user) for the long term."`
 	Dead     deadCommand     `cmd:"" help:"Look at messages that could not be processed, and try them again or remove them (for operators)."`
+	GC       gcCommand       `cmd:"" name:"gc" help:"Clear away what is left of runs whose time is over (for operators)."`
 
 	Completion completionCommand `cmd:"" help:"Print the script by which bash, zsh or fish completes this program's words."`
 }
@@ -171,4 +172,10 @@ type deadCommand struct {
 	All        bool `help:"With redrive or drop: all dead letters of the tenant."`
 	AllTenants bool `help:"With list, or with --all: those of every tenant."`
 	JSON       bool `name:"json" help:"Print each dead letter as one line of JSON."`
+}
+
+type gcCommand struct {
+	DryRun bool          `help:"Remove nothing: show what would go, and how much."`
+	Keep   time.Duration `default:"168h" placeholder:"DURATION" help:"How long a run stays after its end, as workers were told with their --keep (168h)."`
+	JSON   bool          `name:"json" help:"Print each kind as one line of JSON."`
 }

@@ -146,3 +146,14 @@ Examples:
     submit dead drop --all --tenant acme
     submit dead list --all-tenants --json | jq -r .reason`
 }
+
+// Help explains clearing away.
+func (gcCommand) Help() string {
+	return `Workers remove a run with all that belongs to it once its time is over. What is left lies there because a schedule was lost, a worker died at the wrong moment, or an older version left it: gc removes that, of all tenants, in the same order as a worker would. A run that has not ended is never touched, and workers may go on meanwhile. The NATS user needs JetStream.
+
+Examples:
+
+    submit gc --dry-run
+    submit gc
+    submit gc --keep 24h --dry-run --json`
+}

@@ -233,7 +233,7 @@ func TestWrongUsage(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, command := range []string{"", "run", "batch", "reply", "approve", "refuse", "cancel", "pause", "resume", "show", "list", "events", "dead"} {
+	for _, command := range []string{"", "run", "batch", "reply", "approve", "refuse", "cancel", "pause", "resume", "show", "list", "events", "dead", "gc"} {
 		o := submit(t, "", strings.Fields(command+" --help")...)
 		o.want(t, codeAnswered)
 		contains(t, o.stdout, "xample", "submit "+command, "--nats")

@@ -104,19 +104,26 @@ func (b *Bus) Delete(ctx context.Context, id loop.RunID, revision uint64) error 
 	if err := checkRun(id); err != nil {
 		return fmt.Errorf("delete state: %w", err)
 	}
-	subject := kvSubject(b.names.heads, headKey(id))
+	if err := b.removeKey(ctx, b.headLog, kvSubject(b.names.heads, headKey(id)), revision); err != nil {
+		return fmt.Errorf("delete state of %s at revision %d: %w", id, revision, err)
+	}
+	return nil
+}
+
+// removeKey removes a key of a bucket if its revision is still the given one, without a trace. log is the stream under the bucket.
+func (b *Bus) removeKey(ctx context.Context, log jetstream.Stream, subject string, revision uint64) error {
 	ack, err := b.js.PublishMsg(ctx, &nats.Msg{
 		Subject: subject,
 		Header:  nats.Header{headerKVOperation: {"DEL"}, headerExpectedSeq: {formatSeq(revision)}},
 	})
 	if isConflict(err) {
-		return fmt.Errorf("delete state of %s at revision %d: %w", id, revision, loop.ErrConflict)
+		return loop.ErrConflict
 	} else if err != nil {
-		return fmt.Errorf("delete state of %s: %w", id, b.explain(err))
+		return b.explain(err)
 	}
-	err = b.headLog.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(ack.Sequence+1))
+	err = log.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(ack.Sequence+1))
 	if err != nil {
-		return fmt.Errorf("remove the marker of the deleted state of %s: %w", id, b.explain(err))
+		return fmt.Errorf("remove the marker: %w", b.explain(err))
 	}
 	return nil
 }

@@ -59,17 +59,18 @@ func sane(s loop.Session) bool {
 	return s.V == sessionVersion
 }
 
-// DeleteSession implements [loop.Sessions].
+// DeleteSession implements [loop.Sessions]. It leaves no marker behind.
 func (b *Bus) DeleteSession(ctx context.Context, tenant, session string, revision uint64) error {
 	if err := checkRun(loop.RunID{Tenant: tenant, Run: session}); err != nil {
 		return fmt.Errorf("delete session: %w", err)
 	}
-	err := b.sessions.Purge(ctx, tenant+"."+session, jetstream.LastRevision(revision))
-	switch {
-	case isConflict(err):
-		return loop.ErrConflict
-	case err != nil:
+	log, err := b.js.Stream(ctx, kvStream(b.names.sessions))
+	if err != nil {
 		return fmt.Errorf("delete session %s of tenant %s: %w", session, tenant, b.explain(err))
+	}
+	err = b.removeKey(ctx, log, kvSubject(b.names.sessions, tenant+"."+session), revision)
+	if err != nil {
+		return fmt.Errorf("delete session %s of tenant %s: %w", session, tenant, err)
 	}
 	return nil
 }

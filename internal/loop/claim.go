@@ -235,19 +235,30 @@ func (dr *drive) meetClosed(head Head, revision uint64) error {
 		return nil
 	}
 	dr.log.Info("a finished run has expired", "ended", head.Updated)
-	if err := dr.w.Journal.Purge(dr.ctx, dr.id, head.Seq); err != nil {
-		return fmt.Errorf("purge the journal of %s: %w", dr.id, err)
+	return dr.w.expire(dr.ctx, dr.id, head, revision)
+}
+
+// expire removes all there is of a run that was closed, its state last: where it is interrupted, it can be done again.
+func (w *Worker) expire(ctx context.Context, id RunID, head Head, revision uint64) error {
+	if err := w.Journal.Purge(ctx, id, head.Seq); err != nil {
+		return fmt.Errorf("purge the journal of %s: %w", id, err)
 	}
-	if err := dr.w.Blobs.DeleteBlobs(dr.ctx, dr.id); err != nil {
-		return fmt.Errorf("delete the results of %s: %w", dr.id, err)
+	if err := w.Blobs.DeleteBlobs(ctx, id); err != nil {
+		return fmt.Errorf("delete the results of %s: %w", id, err)
 	}
-	if err := dr.w.forgetSaid(dr.ctx, dr.id, head.Session); err != nil {
+	if err := w.forgetSaid(ctx, id, head.Session); err != nil {
 		return err
 	}
-	if err := dr.w.Heads.Delete(dr.ctx, dr.id, revision); err != nil && !errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("delete the state of %s: %w", dr.id, err)
+	if err := w.Heads.Delete(ctx, id, revision); err != nil && !errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("delete the state of %s: %w", id, err)
 	}
 	return nil
+}
+
+// Expire removes all there is of a run that was closed, as a worker does once its time has come. head and revision are what is
+// stored; ErrConflict: the state was changed meanwhile. Of the configuration it needs Journal, Heads, Sessions and Blobs.
+func Expire(ctx context.Context, stores Config, id RunID, head Head, revision uint64) error {
+	return (&Worker{Config: stores}).expire(ctx, id, head, revision)
 }
 
 // schedule publishes a wake-up for a time, not sooner than a second from now.
