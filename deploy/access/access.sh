@@ -84,10 +84,11 @@ worker() {
 			each '$JS.API.STREAM.UPDATE.@' $all
 			each '$JS.API.STREAM.MSG.GET.@' $queues $scanned
 			each '$JS.API.STREAM.MSG.DELETE.@' "${A}_TASKS" "${A}_DEAD"
-			each '$JS.API.STREAM.PURGE.@' "${A}_WAKE" "${A}_EVENTS" "KV_${A}_RUNS" "$blobs"
+			each '$JS.API.STREAM.PURGE.@' "${A}_WAKE" "${A}_EVENTS" "KV_${A}_RUNS" "KV_${A}_SESSIONS" "$blobs"
 			each '$JS.API.DIRECT.GET.@' $scanned
 			each '$JS.API.DIRECT.GET.@.>' $buckets "$blobs"
 			each '$JS.API.CONSUMER.LIST.@' $queues
+			each '$JS.API.CONSUMER.NAMES.@' $queues
 			each '$JS.API.CONSUMER.CREATE.@.>' $queues "KV_${A}_PACE" "KV_${A}_FACTS" "$blobs"
 			each '$JS.API.CONSUMER.DELETE.@.*' "KV_${A}_PACE" "KV_${A}_FACTS" "$blobs"
 			each '$JS.API.CONSUMER.MSG.NEXT.@.*' $queues
