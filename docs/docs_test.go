@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"ratchet/internal/bus"
+	"ratchet/internal/contract"
 	"ratchet/internal/loop"
 )
 
@@ -149,28 +150,12 @@ func TestStreamsBucketsAndConsumers(t *testing.T) {
 }
 
 // events has one event of each type.
-var events = []loop.Data{
-	loop.Accepted{},
-	loop.Facts{},
-	loop.Plan{},
-	loop.Thought{},
-	loop.Call{},
-	loop.Rejection{},
-	loop.Reflection{},
-	loop.Started{},
-	loop.Observation{},
-	loop.Question{},
-	loop.Reply{},
-	loop.Note{},
-	loop.Control{},
-	loop.Timeout{},
-	loop.Wait{},
-	loop.Child{},
-	loop.Summary{},
-	loop.Answer{},
-	loop.Failed{},
-	loop.Cancelled{},
-}
+var events = func() (all []loop.Data) {
+	for _, m := range contract.Events() {
+		all = append(all, reflect.Zero(m.Type).Interface().(loop.Data))
+	}
+	return all
+}()
 
 func TestEventTypesAndTheirRoads(t *testing.T) {
 	var types, roads []string
