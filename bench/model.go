@@ -31,7 +31,7 @@ func (l *latency) UnmarshalText(text []byte) (err error) {
 }
 
 func (l latency) draw() time.Duration {
-	return l.from + time.Duration(rand.Int64N(int64(l.to-l.from)+1)) //nolint:gosec // no secret
+	return l.from + time.Duration(rand.Int64N(int64(l.to-l.from)+1)) // no secret
 }
 
 // model speaks the OpenAI chat API from a script. It reads no prompt: which run asks is in a header, and how far the run is

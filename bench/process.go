@@ -35,7 +35,7 @@ func start(dir, name string, args ...string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p.cmd = exec.Command(self, append([]string{childCommand}, args...)...) //nolint:gosec // ourselves
+	p.cmd = exec.Command(self, append([]string{childCommand}, args...)...) // ourselves
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if p.input, err = p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -212,7 +212,7 @@ func (b *batch) final(ctx context.Context, id string, after uint64) (*loop.Event
 			}
 		}
 		if !page.More {
-			return nil, nil //nolint:nilnil // there is none any more
+			return nil, nil // there is none any more
 		}
 		request.After = page.Next
 	}

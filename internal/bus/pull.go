@@ -238,7 +238,7 @@ func (p *pull) read(msg *nats.Msg) (d *loop.Delivery, l *lane, err error) {
 	}
 	number, err := strconv.Atoi(strings.TrimPrefix(msg.Subject, p.inbox))
 	if err != nil || number < 0 || number >= len(p.source.lanes) {
-		return nil, nil, nil //nolint:nilerr // a stranger's message
+		return nil, nil, nil // a stranger's message
 	}
 	l = p.source.lanes[number]
 	ended, err := status(msg)

@@ -39,7 +39,7 @@ func (dr *drive) claimFresh() (claimed bool, err error) {
 	}
 	e, err := DecodeEvent(wake.Event)
 	if err != nil || e.RunID != dr.id || e.N != 1 {
-		return false, nil //nolint:nilerr // the journal is read instead
+		return false, nil // the journal is read instead
 	}
 	e.Seq = wake.Seq
 	dr.state, dr.tail = Step(State{RunID: dr.id}, e), e.Seq

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
@@ -47,25 +46,7 @@ func crashParent(t *testing.T, goal string, at int, after bool) crashedFamily {
 	count := &counting{times: map[string]int{}}
 	r.tools = append(count.tools(), tools.Delegate())
 	c := newCrash(at, after)
-	config := r.config()
-	config.Lease, config.Grace, config.Log = crashLease, time.Millisecond, slog.New(slog.DiscardHandler)
-	second := config
-	second.Name = "second"
-	cb := crashBus{b, c}
-	config.Journal, config.Heads, config.Wakes, config.Sessions, config.Orders = cb, cb, cb, cb, cb
-	config.Inbox, config.WakeQueue = crashSource{config.Inbox, c}, crashSource{config.WakeQueue, c}
-	config.Model, config.Tools = crashModel{config.Model, c}, crashTools{config.Tools, c}
-	first := r.start(config)
-	next := make(chan struct{})
-	go func() {
-		defer close(next)
-		select {
-		case <-c.dead:
-			first.stop()
-			r.start(second)
-		case <-t.Context().Done():
-		}
-	}()
+	next := r.startToCrash(b, c)
 	r.submit("a", `{"goal": "`+goal+`"}`)
 	id := r.child("a", "c1")
 	if goal == "the asked" {

@@ -161,7 +161,7 @@ func (dr *drive) recheck() error {
 		return dr.showAgain()
 	}
 	if err != nil {
-		return nil //nolint:nilerr // the next write tries again
+		return nil // the next write tries again
 	}
 	if head.Owner == nil || *head.Owner != *dr.owner() {
 		return errStepAside

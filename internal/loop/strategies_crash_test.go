@@ -71,25 +71,7 @@ func crashRun(t *testing.T, strategy string, at int, after bool) crashed {
 	}
 	r.tools[2].Spec.Schema = []byte(`{"type":"object"}`) // the reconcile check
 	c := newCrash(at, after)
-	config := r.config()
-	config.Lease, config.Grace, config.Log = crashLease, time.Millisecond, slog.New(slog.DiscardHandler)
-	second := config
-	second.Name = "second"
-	cb := crashBus{b, c}
-	config.Journal, config.Heads, config.Wakes, config.Sessions = cb, cb, cb, cb
-	config.Inbox, config.WakeQueue = crashSource{config.Inbox, c}, crashSource{config.WakeQueue, c}
-	config.Model, config.Tools = crashModel{config.Model, c}, crashTools{config.Tools, c}
-	first := r.start(config)
-	next := make(chan struct{})
-	go func() {
-		defer close(next)
-		select {
-		case <-c.dead:
-			first.stop()
-			r.start(second)
-		case <-t.Context().Done():
-		}
-	}()
+	next := r.startToCrash(b, c)
 	r.submit("a", `{"goal": "g", "strategy": "`+strategy+`"}`)
 	out := crashed{events: r.untilClosed("a")}
 	if at > 0 {
@@ -139,4 +121,28 @@ func TestStrategiesKilled(t *testing.T) {
 			})
 		}
 	}
+}
+
+// startToCrash starts a worker that dies at the crash point, and then a second one; next is closed once that has begun.
+func (r *rig) startToCrash(b *bus.Bus, c *crash) (next <-chan struct{}) {
+	config := r.config()
+	config.Lease, config.Grace, config.Log = crashLease, time.Millisecond, slog.New(slog.DiscardHandler)
+	second := config
+	second.Name = "second"
+	cb := crashBus{b, c}
+	config.Journal, config.Heads, config.Wakes, config.Sessions, config.Orders = cb, cb, cb, cb, cb
+	config.Inbox, config.WakeQueue = crashSource{config.Inbox, c}, crashSource{config.WakeQueue, c}
+	config.Model, config.Tools = crashModel{config.Model, c}, crashTools{config.Tools, c}
+	first := r.start(config)
+	begun := make(chan struct{})
+	go func() {
+		defer close(begun)
+		select {
+		case <-c.dead:
+			first.stop()
+			r.start(second)
+		case <-r.t.Context().Done():
+		}
+	}()
+	return begun
 }

@@ -21,11 +21,11 @@ import (
 func OTLP(ctx context.Context, getenv func(string) string) (sdktrace.SpanExporter, error) {
 	endpoint := cmp.Or(getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
 	if endpoint == "" || strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") {
-		return nil, nil //nolint:nilnil // none was asked for
+		return nil, nil // none was asked for
 	}
 	switch exporter := getenv("OTEL_TRACES_EXPORTER"); exporter {
 	case "none":
-		return nil, nil //nolint:nilnil // the same
+		return nil, nil // the same
 	case "", "otlp":
 	default:
 		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER=%s: traces are exported by otlp, or not at all with none", exporter)

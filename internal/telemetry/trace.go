@@ -34,7 +34,7 @@ const serviceName = "ratchet"
 
 func newTracer(c Config, m *metrics) (*tracer, error) {
 	if c.Exporter == nil {
-		return nil, nil //nolint:nilnil // a nil tracer is one that makes no spans
+		return nil, nil // a nil tracer is one that makes no spans
 	}
 	about := []attribute.KeyValue{semconv.ServiceName(serviceName)}
 	if c.Worker != "" {

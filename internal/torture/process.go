@@ -28,7 +28,7 @@ func startProcess(opts Options, name string, args []string, ended func(*process)
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(opts.Command[0], append(append([]string{}, opts.Command[1:]...), args...)...) //nolint:gosec // ourselves
+	cmd := exec.Command(opts.Command[0], append(append([]string{}, opts.Command[1:]...), args...)...) // ourselves
 	cmd.Stdout, cmd.Stderr = log, log
 	input, err := cmd.StdinPipe()
 	if err != nil {
