@@ -223,7 +223,7 @@ func checkCalls(calls []Call, r Rules) ([]Call, *Violation) {
 
 // objectProblem says why a raw value is no JSON object, and is empty where it is one.
 func objectProblem(raw json.RawMessage) string {
-	return (&scanner{text: string(raw), pairs: true}).objectProblem()
+	return (&scanner{text: string(raw), pairs: true, keys: make([]string, 0, linearKeys)}).objectProblem()
 }
 
 // objectProblem says why the whole text is no JSON object, and is empty where it is one.

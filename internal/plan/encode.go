@@ -1,81 +1,74 @@
 package plan
 
-import (
-	"bytes"
-	"encoding/json"
-	"strings"
-)
-
 // Encode returns the message as a model should have written it: one line of JSON with type, thought and plan first, then
 // what the type has for itself. [Read] takes it back to the same message.
 func (m Message) Encode() string {
-	var b strings.Builder
-	b.Grow(m.size())
-	b.WriteString(`{"type":` + encodeString(string(m.Type)) + `,"thought":` + encodeString(m.Thought) + `,"plan":[`)
-	for i, s := range m.Plan {
+	b := m.appendHead(make([]byte, 0, m.size()))
+	return string(m.appendOwn(m.Plan.AppendJSON(append(b, `,"plan":`...))))
+}
+
+// AppendJSON appends the plan as a JSON list.
+func (p Plan) AppendJSON(b []byte) []byte {
+	b = append(b, '[')
+	for i, s := range p {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		result := "null"
-		if s.Result != "" {
-			result = encodeString(string(s.Result))
-		}
-		b.WriteString(`{"step":` + encodeString(s.Step) + `,"status":` + encodeString(string(s.Status)) + `,"result":` + result + `}`)
+		b = AppendString(append(b, `{"step":`...), s.Step)
+		b = AppendString(append(b, `,"status":`...), string(s.Status))
+		b = append(s.Result.appendJSON(append(b, `,"result":`...)), '}')
 	}
-	b.WriteByte(']')
-	m.encodeOwn(&b)
-	return b.String()
+	return append(b, ']')
 }
 
 // EncodeMove is Encode without the plan. [ReadMove] takes it back to the same message.
 func (m Message) EncodeMove() string {
-	var b strings.Builder
-	b.WriteString(`{"type":` + encodeString(string(m.Type)) + `,"thought":` + encodeString(m.Thought))
-	m.encodeOwn(&b)
-	return b.String()
+	return string(m.appendOwn(m.appendHead(make([]byte, 0, m.size()))))
 }
 
-// encodeOwn writes what the message's type has for itself, and the end.
-func (m Message) encodeOwn(b *strings.Builder) {
+func (m Message) appendHead(b []byte) []byte {
+	b = AppendString(append(b, `{"type":`...), string(m.Type))
+	return AppendString(append(b, `,"thought":`...), m.Thought)
+}
+
+// appendOwn writes what the message's type has for itself, and the end.
+func (m Message) appendOwn(b []byte) []byte {
 	switch m.Type {
 	case ToolCall:
-		encodeCalls(b, m.Calls)
+		b = appendCalls(b, m.Calls)
 	case AskUser:
-		b.WriteString(`,"question":` + encodeString(m.Question))
+		b = AppendString(append(b, `,"question":`...), m.Question)
 		if m.AnswerSchema != nil {
-			b.WriteString(`,"answer_schema":` + string(m.AnswerSchema))
+			b = append(append(b, `,"answer_schema":`...), m.AnswerSchema...)
 		}
 	case FinalAnswer:
-		b.WriteString(`,"answer":` + encodeString(m.Answer))
+		b = AppendString(append(b, `,"answer":`...), m.Answer)
 	case CreatePlan, UpdatePlan, ReasoningStep:
 	}
-	b.WriteByte('}')
+	return append(b, '}')
 }
 
-func encodeCalls(b *strings.Builder, calls []Call) {
+func appendCalls(b []byte, calls []Call) []byte {
 	if len(calls) == 1 {
-		b.WriteByte(',')
-		encodeCall(b, calls[0])
-		return
+		return appendCall(append(b, ','), calls[0])
 	}
-	b.WriteString(`,"calls":[`)
+	b = append(b, `,"calls":[`...)
 	for i, c := range calls {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.WriteByte('{')
-		encodeCall(b, c)
-		b.WriteByte('}')
+		b = append(appendCall(append(b, '{'), c), '}')
 	}
-	b.WriteByte(']')
+	return append(b, ']')
 }
 
-func encodeCall(b *strings.Builder, c Call) {
-	arguments := string(c.Arguments)
+func appendCall(b []byte, c Call) []byte {
+	b = AppendString(append(b, `"name":`...), c.Name)
+	b = append(b, `,"arguments":`...)
 	if c.Arguments == nil {
-		arguments = "{}"
+		return append(b, "{}"...)
 	}
-	b.WriteString(`"name":` + encodeString(c.Name) + `,"arguments":` + arguments)
+	return append(b, c.Arguments...)
 }
 
 // size is about how many bytes the message takes.
@@ -91,26 +84,4 @@ func (m Message) size() int {
 }
 
 // encodeString writes a JSON string without the HTML escapes of json.Marshal, which cost a model tokens.
-func encodeString(s string) string {
-	if needsNoEscape(s) {
-		return `"` + s + `"`
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		panic("plan: a string does not encode: " + err.Error())
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// needsNoEscape reports whether a string can be written to JSON as it is. Letters beyond ASCII are left to the encoder, which knows what
-// is valid.
-func needsNoEscape(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
+func encodeString(s string) string { return string(AppendString(make([]byte, 0, len(s)+2), s)) }

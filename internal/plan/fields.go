@@ -206,7 +206,7 @@ func (r *reader) step(object span) (s Step, v *Violation) {
 // fields returns the values of an object's known fields. Letter case of keys is forgiven, unless two of them differ in
 // nothing else.
 func (r *reader) fields(object span, known []string) (values, *Violation) {
-	s := scanner{text: r.text}
+	s := scanner{text: r.text, again: true}
 	f := values{names: known}
 	for i := s.space(object.from + 1); r.text[i] != '}'; {
 		keyFrom := i
@@ -247,7 +247,7 @@ func (r *reader) list(list span, name, want string) ([]span, *Violation) {
 	if k := kindAt(r.text, list.from); k != "a list" {
 		return nil, violate(RuleWrongType, "%s is %s. It must be %s.", name, k, want)
 	}
-	s := scanner{text: r.text}
+	s := scanner{text: r.text, again: true}
 	items := make([]span, 0, 16)
 	for i := s.space(list.from + 1); r.text[i] != ']'; {
 		to, v := s.value(i, 1)
@@ -279,11 +279,12 @@ func (r *reader) raw(value span) (json.RawMessage, *Violation) {
 	if r.absent(value) {
 		return nil, nil
 	}
-	s := scanner{text: r.text, pairs: true}
+	s := scanner{text: r.text, pairs: true, again: true}
 	if _, v := s.value(value.from, 1); v != nil {
 		return nil, v
 	}
 	var compact bytes.Buffer
+	compact.Grow(value.to - value.from)
 	if err := json.Compact(&compact, []byte(r.text[value.from:value.to])); err != nil {
 		panic("plan: a scanned value is not JSON: " + err.Error())
 	}

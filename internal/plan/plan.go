@@ -41,13 +41,14 @@ type Result string
 
 // MarshalJSON writes null for an empty result.
 func (r Result) MarshalJSON() ([]byte, error) {
-	switch {
-	case r == "":
-		return []byte("null"), nil
-	case needsNoEscape(string(r)):
-		return []byte(`"` + r + `"`), nil
+	return r.appendJSON(make([]byte, 0, len(r)+len("null"))), nil
+}
+
+func (r Result) appendJSON(b []byte) []byte {
+	if r == "" {
+		return append(b, "null"...)
 	}
-	return json.Marshal(string(r))
+	return AppendString(b, string(r))
 }
 
 // UnmarshalJSON reads text, null, or any other JSON value as its compact text.

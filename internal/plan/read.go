@@ -82,7 +82,7 @@ func readable(text string, a advice) *Violation {
 // strict reads text that is one JSON value and nothing else. It reports false where it is not, and a violation where the
 // value is no object.
 func strict(text string, a advice) (span, bool, *Violation) {
-	s := scanner{text: text}
+	s := scanner{text: text, keys: make([]string, 0, linearKeys)}
 	from := s.space(0)
 	to, v := s.value(from, 1)
 	if v != nil || s.space(to) < len(text) {

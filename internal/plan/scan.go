@@ -20,6 +20,7 @@ type scanner struct {
 	text  string
 	loose bool // forgive one comma before a closing } or ], and note it in commas
 	pairs bool // refuse half a surrogate pair written as an escape
+	again bool // the text was scanned before: no key stands twice
 
 	commas []int    // offsets of forgiven commas
 	keys   []string // keys of the objects that the walk is inside of, innermost last
@@ -74,9 +75,10 @@ func (s *scanner) object(i, depth int) (int, *Violation) {
 		if v != nil {
 			return end, v
 		}
-		key := unquote(s.text[i:end])
-		if many, v = s.remember(key, base, many, i); v != nil {
-			return i, v
+		if !s.again {
+			if many, v = s.remember(unquote(s.text[i:end]), base, many, i); v != nil {
+				return i, v
+			}
 		}
 		if i = s.space(end); i >= len(s.text) {
 			return i, s.truncated()
