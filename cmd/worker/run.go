@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,15 +20,12 @@ import (
 
 	"ratchet/internal/bus"
 	"ratchet/internal/completion"
+	"ratchet/internal/garbage"
 	"ratchet/internal/llm"
 	"ratchet/internal/node"
 	"ratchet/internal/telemetry"
 	"ratchet/internal/web"
 )
-
-// gcPercent lets the heap of a worker, which is small, grow further between two collections: a twentieth of the processor
-// time for a few ten megabytes. GOGC in the environment overrules it.
-const gcPercent = 400
 
 // leastWindow is the smallest --window with which a run can get anywhere.
 const leastWindow = 2000
@@ -125,7 +121,7 @@ Examples:
 
 SIGTERM and Ctrl-C let the steps in hand end (--grace) and hand the runs over to other workers. A second signal ends it at once.
 
-Environment: OPENAI_API_KEY, OPENAI_BASE_URL; WEAVIATE_API_KEY for --weaviate; OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry for traces; GOGC, which is 400 unless set. Those that stand for a flag are named beside it.
+Environment: OPENAI_API_KEY, OPENAI_BASE_URL; WEAVIATE_API_KEY for --weaviate; OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry for traces; GOGC, in place of the worker's own rule (garbage up to a heap of 64 MB; where more is in use, half as much as that). Those that stand for a flag are named beside it.
 
 Exit status: 0 stopped by a signal; 1 an error; 2 wrong usage.`
 
@@ -194,7 +190,7 @@ func work(ctx context.Context, opts node.Options, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		defer garbage.Bound()()
 	}
 	n, err := node.Start(ctx, opts)
 	if err != nil {
