@@ -27,6 +27,7 @@ func (s *Server) watchList(r *http.Request) screen {
 type frameScreen struct{}
 
 func (frameScreen) update([]loop.Event) ([]byte, error) { return nil, nil }
+func (frameScreen) newest() uint64                      { return 0 }
 func (frameScreen) pace() time.Duration                 { return listPace }
 
 // runsScreen is the first page of the list of runs.
@@ -46,6 +47,8 @@ func (c *runsScreen) pace() time.Duration {
 	}
 	return listPace
 }
+
+func (c *runsScreen) newest() uint64 { return 0 }
 
 func (c *runsScreen) update([]loop.Event) ([]byte, error) {
 	runs, next := c.server.feed.index.page(c.filter, 0, pageSize)
@@ -157,6 +160,7 @@ type inboxScreen struct {
 	sent   map[string]bool
 }
 
+func (c *inboxScreen) newest() uint64      { return 0 }
 func (c *inboxScreen) pace() time.Duration { return listPace }
 
 func (c *inboxScreen) update([]loop.Event) ([]byte, error) {

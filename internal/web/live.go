@@ -33,6 +33,8 @@ var errLeft = errors.New("the tab has left")
 // tab's run since then.
 type screen interface {
 	update(events []loop.Event) (html []byte, err error)
+	// newest is the sequence of the newest event that the tab shows after the last update; 0 where it shows no events.
+	newest() uint64
 	pace() time.Duration
 }
 
@@ -84,7 +86,7 @@ func (s *Server) pump(r *http.Request, t *tab, out *stream, shown screen, badge 
 			return err
 		}
 		html = append(html, badge.update()...)
-		if err := out.send(s.feed.index.state().seq, html); err != nil {
+		if err := out.send(shown.newest(), html); err != nil {
 			return errLeft
 		}
 		pace := time.NewTimer(shown.pace())
@@ -238,6 +240,7 @@ func (s *Server) watchRun(r *http.Request, id loop.RunID, after uint64) (*runScr
 }
 
 func (c *runScreen) pace() time.Duration { return livePace }
+func (c *runScreen) newest() uint64      { return c.after }
 
 func (c *runScreen) update(events []loop.Event) ([]byte, error) {
 	fresh := c.missed

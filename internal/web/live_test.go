@@ -97,6 +97,21 @@ func TestATabGetsWhatItMissed(t *testing.T) {
 	}
 }
 
+// TestAMessageBearsTheNewestEventThatTheTabShows and not one that somebody else's tab shows, or that the list knows of: a tab that
+// came back with that would miss what lies between.
+func TestAMessageBearsTheNewestEventThatTheTabShows(t *testing.T) {
+	w := &world{events: append(journal("r1", 11, accepted("g"), loop.Thought{}), journal("r2", 13, accepted("g"), loop.Thought{}, loop.Thought{})...)}
+	_, base := site(t, w)
+	for run, want := range map[string]string{"acme/r1": "12", "acme/r2": "15"} {
+		if first := next(t, listen(t, base, "run="+run, "")); first[0] != want {
+			t.Errorf("the first message for %s is %s, want %s", run, first[0], want)
+		}
+	}
+	if same := next(t, listen(t, base, "run=acme/r1&after=12", "")); same[0] != "12" {
+		t.Errorf("the message for a tab that shows all is %s", same[0])
+	}
+}
+
 // TestASlowTabIsLetGo has a tab that takes nothing: the feed must not wait for it.
 func TestASlowTabIsLetGo(t *testing.T) {
 	s := serve(t, &world{}, Access{})
