@@ -85,7 +85,7 @@ worker() {
 			each '$JS.API.STREAM.MSG.GET.@' $queues $scanned
 			each '$JS.API.STREAM.MSG.DELETE.@' "${A}_TASKS" "${A}_DEAD"
 			each '$JS.API.STREAM.PURGE.@' "${A}_WAKE" "${A}_EVENTS" "KV_${A}_RUNS" "KV_${A}_SESSIONS" "$blobs"
-			each '$JS.API.DIRECT.GET.@' $scanned
+			each '$JS.API.DIRECT.GET.@' $scanned "${A}_WAKE"
 			each '$JS.API.DIRECT.GET.@.>' $buckets "$blobs"
 			each '$JS.API.CONSUMER.LIST.@' $queues
 			each '$JS.API.CONSUMER.NAMES.@' $queues

@@ -88,8 +88,8 @@ func reaches(t *testing.T, r *rig, evil *conn) {
 		t.Errorf("%s reached %v", evil.user, lines)
 	}
 	for _, subject := range foreign {
-		if evil.user != "root" && len(evil.said.with(fmt.Sprintf("Publish to %q", subject))) == 0 {
-			t.Errorf("nothing was said of a publish to %s", subject)
+		if evil.user != "root" {
+			evil.said.wait(t, fmt.Sprintf("Publish to %q", subject)) // the client tells of errors when it comes to it
 		}
 	}
 }
@@ -104,6 +104,9 @@ func listens(t *testing.T, r *rig, evil *conn) {
 	}
 	heard := newJournal()
 	listen := func(msg *nats.Msg) {
+		if strings.HasPrefix(msg.Subject, inbox(evil.user)+".") {
+			return // a late answer to what it has asked
+		}
 		if !strings.Contains(string(msg.Data), `"acc":"evil","user":"root"`) { // the server's word on what root itself has asked
 			heard.add(msg.Subject + " " + string(msg.Data))
 		}

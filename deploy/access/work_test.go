@@ -233,10 +233,11 @@ func follow(t *testing.T, client *bus.Client, run, answer string) {
 }
 
 // rare may be published by a worker and is not in this test: what makes streams anew after somebody deleted or changed
-// them, what an earlier version left, what reads of replicated or trimmed streams ask the leader, and the forms of subjects
-// that servers to come use.
+// them, what an earlier version left, what reads of replicated or trimmed streams ask the leader, what --max-waiting takes to
+// count, and the forms of subjects that servers to come use.
 var rare = []string{
 	"$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.MSG.DELETE.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.KV_AGENT_PACE.>",
+	"$JS.API.DIRECT.GET.AGENT_WAKE",
 	"$JS.ACK.*.*.*.>", "$JS.FC.>",
 }
 

@@ -15,10 +15,9 @@ type Backlog struct {
 }
 
 // Backlog asks the server what lies in the queues.
-func (b *Bus) Backlog(ctx context.Context) (Backlog, error) {
+func (b *Bus) Backlog(ctx context.Context) (out Backlog, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	var out Backlog
 	for stream, n := range map[string]*uint64{b.names.tasks: &out.Inbox, b.names.dead: &out.Dead} {
 		s, err := b.js.Stream(ctx, stream)
 		if err != nil {
@@ -26,14 +25,19 @@ func (b *Bus) Backlog(ctx context.Context) (Backlog, error) {
 		}
 		*n = s.CachedInfo().State.Msgs
 	}
-	infos, err := b.consumers(ctx, b.names.wake)
-	if err != nil {
+	if out.Wakes, err = b.known(ctx, b.names.wake); err != nil {
 		return out, fmt.Errorf("count wake-ups: %w", err)
 	}
-	for _, info := range infos {
-		out.Wakes += info.NumPending + uint64(max(info.NumAckPending, 0))
-	}
 	return out, nil
+}
+
+// known is how many messages of a queue its consumers know of, those in hand included.
+func (b *Bus) known(ctx context.Context, stream string) (n uint64, err error) {
+	infos, err := b.consumers(ctx, stream)
+	for _, info := range infos {
+		n += info.NumPending + uint64(max(info.NumAckPending, 0))
+	}
+	return n, err
 }
 
 // consumers returns what the server says of the consumers of a queue, by name.

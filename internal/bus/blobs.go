@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"path"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -35,9 +35,13 @@ func (b *Bus) GetBlob(ctx context.Context, name string) ([]byte, error) {
 // DeleteBlobs implements [loop.Blobs]. Object names are hashed into subjects, so it reads the description of every blob
 // there is, a few hundred bytes each. The content goes before the description: a crash in between is repaired by the
 // next call. No markers are left behind.
-func (b *Bus) DeleteBlobs(ctx context.Context, id loop.RunID) error {
-	if err := checkRun(id); err != nil {
-		return fmt.Errorf("delete blobs: %w", err)
+func (b *Bus) DeleteBlobs(ctx context.Context, ids ...loop.RunID) error {
+	gone := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		if err := checkRun(id); err != nil {
+			return fmt.Errorf("delete blobs: %w", err)
+		}
+		gone[id.String()] = true
 	}
 	type blob struct {
 		meta, chunks string
@@ -49,17 +53,17 @@ func (b *Bus) DeleteBlobs(ctx context.Context, id loop.RunID) error {
 			Name string `json:"name"`
 			NUID string `json:"nuid"`
 		}
-		if json.Unmarshal(msg.Data, &info) == nil && strings.HasPrefix(info.Name, id.String()+"/") && info.NUID != "" {
+		if json.Unmarshal(msg.Data, &info) == nil && gone[path.Dir(info.Name)] && info.NUID != "" {
 			doomed = append(doomed, blob{msg.Subject, objectChunks(b.names.blobs, info.NUID), msg.Seq})
 		}
 		return true
 	})
 	if err != nil {
-		return fmt.Errorf("find blobs of %s: %w", id, err)
+		return fmt.Errorf("find blobs of %d runs: %w", len(ids), err)
 	}
 	for _, d := range doomed {
 		if err := b.purgeBlob(ctx, d.chunks, d.meta, jetstream.WithPurgeSequence(d.seq+1)); err != nil {
-			return fmt.Errorf("delete a blob of %s: %w", id, b.explain(err))
+			return fmt.Errorf("delete blob %s: %w", d.meta, b.explain(err))
 		}
 	}
 	return nil

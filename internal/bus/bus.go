@@ -75,6 +75,7 @@ type Bus struct {
 	log   *slog.Logger
 
 	// Handles are looked up once. They hold names, no state: they stay good when Setup makes a stream anew.
+	inbox      jetstream.Stream
 	journal    jetstream.Stream
 	wakes      jetstream.Stream
 	heads      jetstream.KeyValue
@@ -85,6 +86,8 @@ type Bus struct {
 	blobLog    jetstream.Stream // the stream under blobs
 	replicated bool             // a follower may answer reads late
 
+	acks     acks
+	floods   floods
 	link     link
 	outcomes outcomes
 	trouble  trouble
@@ -141,6 +144,7 @@ func (b *Bus) Close() {
 	b.close.Do(func() {
 		b.outcomes.stop()
 		b.mender.stop()
+		b.acks.stop()
 		b.link.stop(b.nc)
 	})
 }
@@ -153,6 +157,7 @@ func (b *Bus) lookUp(ctx context.Context) (err error) {
 		name   string
 		handle *jetstream.Stream
 	}{
+		{b.names.tasks, &b.inbox},
 		{b.names.events, &b.journal},
 		{b.names.wake, &b.wakes},
 		{kvStream(b.names.heads), &b.headLog},

@@ -135,7 +135,7 @@ func (o ConnectOptions) options() []nats.Option {
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
 		nats.IgnoreAuthErrorAbort(), // credentials may be put right while the worker runs
 		nats.ReconnectBufSize(-1),
-		nats.SyncQueueLen(2 * scanBatch), // made anew for each read of a journal; 64 Ki by default
+		nats.SyncQueueLen(2 * scanBatch), // made anew for each request of more than one answer; 64 Ki by default
 		nats.PingInterval(20 * time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {

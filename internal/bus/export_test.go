@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"ratchet/internal/loop"
@@ -16,3 +18,15 @@ var CheckVersion = checkVersion
 
 // IsConflict is isConflict.
 var IsConflict = isConflict
+
+// Known is known.
+func (b *Bus) Known(ctx context.Context, stream string) (uint64, error) { return b.known(ctx, stream) }
+
+// TenantsRemembered is how many of so many tenants are remembered that had a task each.
+func TenantsRemembered(tenants int) int {
+	var f floods
+	for i := range tenants {
+		f.of(fmt.Sprint("t", i))
+	}
+	return len(f.now) + len(f.before)
+}

@@ -94,7 +94,7 @@ func (c *collector) expired(ctx context.Context) error {
 	l := Litter{What: "runs past their time (the size is that of their journals)"}
 	var doomed []loop.Head
 	for after := uint64(0); ; {
-		heads, last, err := c.bus.Changed(ctx, after, scanBatch)
+		heads, last, err := c.bus.Changed(ctx, after, scanMost)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (c *collector) expired(ctx context.Context) error {
 				doomed = append(doomed, loop.Head{Tenant: h.Tenant, Run: h.Run})
 			}
 		}
-		if after = last; len(heads) < scanBatch {
+		if after = last; len(heads) < scanMost {
 			break
 		}
 	}
@@ -131,7 +131,7 @@ func (c *collector) expire(ctx context.Context, id loop.RunID, head loop.Head, r
 		return err
 	}
 	delete(c.runs, id)
-	return c.bus.Unschedule(ctx, id, "expire") // else it would fire for nothing
+	return c.bus.Unschedule(ctx, id, "expire") // of a worker that had one for each run; it would fire for nothing
 }
 
 // weight is what there is of a run's journal.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -19,7 +20,7 @@ const maxSentence = 1 << 10
 // deadSlack is what the server and the client add to a message on its way, in bytes, generously.
 const deadSlack = 1 << 10
 
-// Bury implements [loop.Graveyard]. Headers that mean something to the server or to readers of dead letters keep their
+// Bury implements [loop.Graveyard]. A wake-up whose text was let go of is read again. Headers that mean something to the server or to readers of dead letters keep their
 // values under another name: Ratchet-Original-Nats-Msg-Id for Nats-Msg-Id.
 func (b *Bus) Bury(ctx context.Context, d loop.Delivery, reason, explanation string) error {
 	tenant := d.Tenant
@@ -29,6 +30,13 @@ func (b *Bus) Bury(ctx context.Context, d loop.Delivery, reason, explanation str
 	id := place(d)
 	if !whatPattern.MatchString(string(d.Kind)) {
 		return fmt.Errorf("bury message %s: %q is no kind of delivery", id, d.Kind)
+	}
+	if d.Kind == loop.DeliverWake && d.Body == nil {
+		kept, err := b.leaderGet(ctx, b.names.wake, map[string]any{"seq": d.Seq})
+		if err != nil && !errors.Is(err, errNoMessage) {
+			return fmt.Errorf("bury message %s: read it again: %w", id, b.explain(err))
+		}
+		d.Header, d.Body = kept.Header, kept.Data
 	}
 	msg := &nats.Msg{Subject: b.names.deadLetter(tenant, string(d.Kind)), Data: d.Body, Header: nats.Header{}}
 	ours := nats.Header{

@@ -65,6 +65,26 @@ func TestBury(t *testing.T) {
 	}
 }
 
+// A worker lets go of a wake-up's text once it has claimed the run.
+func TestBuryAWakeUpWhoseTextIsGone(t *testing.T) {
+	nc := bustest.Connect(t, bustest.Server(t))
+	b := bustest.Open(t, nc, bus.Options{})
+	ctx := bustest.Context(t)
+	must(t, b.Wake(ctx, loop.RunID{Tenant: "acme", Run: "r1"}, "key", loop.Wake{Seq: 7}))
+	d := fetchOne(t, b.Wakes())
+	want := string(d.Body)
+	if d.Header, d.Body = nil, nil; want == "" {
+		t.Fatal("a wake-up has no body")
+	}
+	must(t, b.Bury(ctx, d, "journal_gap", "event 3 is missing"))
+	if got := deadLetter(t, nc, "agent.dead.acme.wake"); string(got.Data) != want || got.Header.Get("Ratchet-Reason") != "journal_gap" {
+		t.Errorf("body %q, want %q, header %v", got.Data, want, got.Header)
+	}
+	must(t, d.Settler.Ack(ctx))
+	d.Seq++ // one that is gone from the queue, too
+	must(t, b.Bury(ctx, d, "journal_gap", "event 3 is missing"))
+}
+
 func TestBuryWhatDoesNotFit(t *testing.T) {
 	nc := bustest.Connect(t, bustest.Server(t))
 	b := bustest.Open(t, nc, bus.Options{})

@@ -39,7 +39,7 @@ func (b *Bus) Job(ctx context.Context, tenant, job, key string, body any) error 
 		return fmt.Errorf("publish job %s of %s: %w", job, tenant, err)
 	}
 	// Nobody waits for a job: it comes behind all runs.
-	subject := b.names.wakeUp(loop.RunID{Tenant: tenant, Run: job}, loop.RankLow)
+	subject := b.names.wakeInBulk(loop.RunID{Tenant: tenant, Run: job}, loop.RankLow)
 	msg := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{}}
 	msg.Header.Set(headerMsgID, tenant+"/"+job+":"+key)
 	if _, err := b.js.PublishMsg(ctx, msg); err != nil {
@@ -74,7 +74,7 @@ func (b *Bus) Idle(ctx context.Context) (bool, error) {
 func (b *Bus) Changed(ctx context.Context, after uint64, limit int) (heads []loop.Head, last uint64, err error) {
 	last = after
 	prefix := kvSubject(b.names.heads, "")
-	err = b.scan(ctx, kvStream(b.names.heads), prefix+">", after, func(msg stored) bool {
+	err = b.scanMany(ctx, kvStream(b.names.heads), prefix+">", after, limit+1, func(msg stored) bool {
 		if len(heads) == limit {
 			return false
 		}

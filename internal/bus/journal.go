@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -37,16 +38,11 @@ func (b *Bus) Append(ctx context.Context, e loop.Event, expected uint64) (uint64
 		return 0, fmt.Errorf("append %s event %d of %s: it has %d bytes, more than the %d an event may have; shorten it or "+
 			"put the large part into a blob: %w", e.Type(), e.N, e.RunID, len(body), MaxEvent, loop.ErrRefused)
 	}
-	ack, err := b.js.PublishMsg(ctx, &nats.Msg{
-		Subject: b.names.event(e.RunID, e.Road()),
-		Data:    body,
-		Header: nats.Header{
-			headerContentType:    {contentTypeEvent},
-			headerType:           {e.Type()},
-			headerExpectedSeq:    {formatSeq(expected)},
-			headerExpectedFilter: {b.names.journal(e.RunID)},
-		},
-	})
+	m := appendings.Get().(*appending)
+	defer m.giveBack()
+	m.msg.Subject, m.msg.Data = b.names.event(e.RunID, e.Road()), body
+	m.values = [...]string{contentTypeEvent, e.Type(), formatSeq(expected), b.names.journal(e.RunID)}
+	ack, err := b.js.PublishMsg(ctx, &m.msg)
 	if err == nil {
 		return ack.Sequence, nil
 	}
@@ -55,6 +51,26 @@ func (b *Bus) Append(ctx context.Context, e loop.Event, expected uint64) (uint64
 	}
 	return b.resolve(ctx, e, body, expected, err)
 }
+
+// appending is the message of an append, used again for the next: its headers are the same four.
+type appending struct {
+	msg    nats.Msg
+	values [4]string
+}
+
+func (m *appending) giveBack() {
+	m.msg.Data = nil // the next one has its own
+	appendings.Put(m)
+}
+
+var appendings = sync.Pool{New: func() any {
+	a := new(appending)
+	a.msg.Header = nats.Header{
+		headerContentType: a.values[0:1:1], headerType: a.values[1:2:2],
+		headerExpectedSeq: a.values[2:3:3], headerExpectedFilter: a.values[3:4:4],
+	}
+	return a
+}}
 
 // resolve finds out what became of an append that was not acknowledged. If it was stored, it is the first message after
 // the expected sequence, whatever followed it. A conflict on replicas may be with an append that no replica shows yet and

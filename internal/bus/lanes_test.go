@@ -16,18 +16,6 @@ import (
 	"ratchet/internal/loop"
 )
 
-// lanesApart returns two tenants that share no lane.
-func lanesApart(t *testing.T) (one, other string) {
-	t.Helper()
-	for i := range 100 {
-		if other = fmt.Sprint("t", i); bus.GroupOf(other) != bus.GroupOf("acme") {
-			return "acme", other
-		}
-	}
-	t.Fatal("all tenants share a lane")
-	return "", ""
-}
-
 func TestTheServerCountsGroupsAsWeDo(t *testing.T) {
 	b := bustest.Start(t)
 	ctx := bustest.Context(t)
@@ -49,10 +37,23 @@ func TestTheServerCountsGroupsAsWeDo(t *testing.T) {
 	}
 }
 
+// untilKnown waits until the consumers of a queue know of so many messages: one that was just stored may not be seen by them
+// yet.
+func untilKnown(t *testing.T, b *bus.Bus, stream string, want uint64) {
+	t.Helper()
+	for ctx := bustest.Context(t); ; {
+		known, err := b.Known(ctx, stream)
+		must(t, err)
+		if known >= want {
+			return
+		}
+	}
+}
+
 func TestGroupsTakeTurns(t *testing.T) {
 	b := bustest.Start(t)
 	ctx := bustest.Context(t)
-	one, other := lanesApart(t)
+	one, other := "acme", bustest.Stranger("acme")
 	for i := range 40 {
 		must(t, b.Wake(ctx, loop.RunID{Tenant: one, Run: fmt.Sprint("r", i)}, "", loop.Wake{Rank: loop.RankNormal}))
 		_, err := b.PublishTask(ctx, one, []byte("{}"), "", "")
@@ -61,6 +62,8 @@ func TestGroupsTakeTurns(t *testing.T) {
 	must(t, b.Wake(ctx, loop.RunID{Tenant: other, Run: "r"}, "", loop.Wake{Rank: loop.RankNormal}))
 	_, err := b.PublishTask(ctx, other, []byte("{}"), "", "")
 	must(t, err)
+	untilKnown(t, b, "AGENT_TASKS", 41)
+	untilKnown(t, b, "AGENT_WAKE", 41)
 	for name, source := range map[string]*bus.Source{"wake-ups": b.Wakes(), "inbox": b.Inbox()} {
 		var order []string
 		for len(order) < 10 {
@@ -77,15 +80,11 @@ func TestRanks(t *testing.T) {
 	b := bustest.Start(t)
 	ctx := bustest.Context(t)
 	for _, rank := range []loop.Rank{loop.RankLow, loop.RankNormal, loop.RankHigh, loop.RankBegun} {
-		for i := range 30 {
-			must(t, b.Wake(ctx, loop.RunID{Tenant: "acme", Run: fmt.Sprint("r", i)}, "", loop.Wake{Rank: rank}))
+		for _, tenant := range bustest.Neighbours("acme", 10) {
+			wakeNew(t, b, tenant, rank, 3)
 		}
 	}
-	for backlog := (bus.Backlog{}); backlog.Wakes < 120; { // the lanes know of them
-		var err error
-		backlog, err = b.Backlog(ctx)
-		must(t, err)
-	}
+	untilKnown(t, b, "AGENT_WAKE", 120)
 	source := b.Wakes()
 	var got []loop.Rank
 	for len(got) < 60 {
@@ -107,22 +106,31 @@ func TestRanks(t *testing.T) {
 func TestFetchFrom(t *testing.T) {
 	b := bustest.Start(t)
 	ctx := bustest.Context(t)
-	one, other := lanesApart(t)
+	one, other := "acme", bustest.Stranger("acme")
 	for range 3 {
 		must(t, b.Wake(ctx, loop.RunID{Tenant: one, Run: "r"}, "", loop.Wake{}))
 	}
 	must(t, b.Wake(ctx, loop.RunID{Tenant: other, Run: "r"}, "", loop.Wake{Rank: loop.RankLow}))
+	untilKnown(t, b, "AGENT_WAKE", 4)
 	source := b.Wakes()
 	var got []string
-	take := func(d loop.Delivery) { got = append(got, d.Tenant) }
-	not := func(group int) bool { return group != bus.GroupOf(one) }
+	take := func(d loop.Delivery) bool {
+		got = append(got, d.Tenant)
+		return true
+	}
+	not := func(group int) loop.Look {
+		if group == bus.GroupOf(one) {
+			return loop.LookNowhere
+		}
+		return loop.LookFirst
+	}
 	must(t, source.FetchFrom(ctx, not, take))
 	began := time.Now()
 	must(t, source.FetchFrom(ctx, not, take)) // there is no more
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("it took %s to find nothing", took)
 	}
-	must(t, source.FetchFrom(ctx, func(int) bool { return true }, take))
+	must(t, source.FetchFrom(ctx, func(int) loop.Look { return loop.LookFirst }, take))
 	if diff := cmp.Diff([]string{other, one}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -31,7 +31,7 @@ func (b *Bus) moveOldTasks(ctx context.Context) error {
 }
 
 func (b *Bus) moveTask(ctx context.Context, msg stored) error {
-	stream, err := b.js.Stream(ctx, b.names.tasks)
+	stream, err := b.js.Stream(ctx, b.names.tasks) // there is no handle yet
 	if err != nil {
 		return err
 	}

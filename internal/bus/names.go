@@ -113,8 +113,15 @@ func (n names) control(id loop.RunID) string {
 func (n names) allControls() string { return n.prefix + ".control.*.*" }
 
 // wakeUp is the subject of a wake-up in the lane of its tenant and rank.
-func (n names) wakeUp(id loop.RunID, rank loop.Rank) string {
-	return n.wakePrefix() + laneOf(id, rank) + "." + id.Tenant + "." + id.Run
+func (n names) wakeUp(id loop.RunID, rank loop.Rank) string { return n.wakeIn(laneOf(id, rank), id) }
+
+// wakeInBulk is the subject of a wake-up in the bulk lane of its tenant and rank.
+func (n names) wakeInBulk(id loop.RunID, rank loop.Rank) string {
+	return n.wakeIn(bulkLaneOf(id.Tenant, rank), id)
+}
+
+func (n names) wakeIn(lane string, id loop.RunID) string {
+	return n.wakePrefix() + lane + "." + id.Tenant + "." + id.Run
 }
 func (n names) wakePrefix() string { return n.prefix + ".wake." }
 func (n names) claimed(id loop.RunID) string {

@@ -145,6 +145,28 @@ func (p *pull) ask(ctx context.Context, requests []request, take func(loop.Deliv
 	return got, nil
 }
 
+// search offers take what a lane holds: what would be next, and where that is refused and the look goes further, a few more.
+// It hands back what take refuses, in its order.
+func (p *pull) search(ctx context.Context, l *lane, depth loop.Look, take func(loop.Delivery) bool) (found bool, err error) {
+	var refused []loop.Delivery
+	offer := func(d loop.Delivery) {
+		if found || !take(d) {
+			refused = append(refused, d)
+			return
+		}
+		found = true
+	}
+	got, err := p.ask(ctx, []request{{l, 1}}, offer)
+	if depth == loop.LookPast && err == nil && got > 0 && !found && !p.lost && ctx.Err() == nil {
+		_, err = p.ask(ctx, []request{{l, lookPast - 1}}, offer)
+	}
+	for _, d := range refused {
+		l.holds(1)
+		_ = d.Settler.Nak(0) // if that fails, the lease passes
+	}
+	return found, err
+}
+
 // wait hands out up to n messages that arrive in some lanes, until the requests expire. It returns how many are left to
 // take.
 func (p *pull) wait(

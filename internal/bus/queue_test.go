@@ -28,12 +28,13 @@ func TestDeliveries(t *testing.T) {
 	_, err = b.PublishControl(ctx, run1, []byte("control"), "")
 	must(t, err)
 	publish(t, nc, &nats.Msg{Subject: "agent.task.we ird"[:13] + "ß", Data: []byte("strange tenant")})
+	untilKnown(t, b, "AGENT_TASKS", 4)
 	var got []string
 	for len(got) < 4 {
 		d := fetchOne(t, b.Inbox())
 		got = append(got, strings.Join([]string{string(d.Kind), d.Tenant, d.Run, string(d.Body)}, " "))
 		if d.Stream != "AGENT_TASKS" || d.Seq == 0 || d.Seq > 4 || d.Attempt != 1 || time.Since(d.Time) > time.Minute {
-			t.Errorf("delivery is %+v", d)
+			t.Errorf("delivery of %s is number %d of %s, attempt %d", d.Subject, d.Seq, d.Stream, d.Attempt)
 		}
 		must(t, d.Settler.Ack(ctx))
 	}

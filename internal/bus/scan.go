@@ -10,11 +10,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
 const (
-	scanBatch    = 256
+	scanBatch    = 256     // messages asked for at first
+	scanMost     = 4096    // and later, where there are many
 	scanMaxBytes = 8 << 20 // of one batch: far below what a subscription may hold before it drops messages
 
 	codeNoMessage = 10037
@@ -36,13 +36,19 @@ type stored struct {
 // always on replicated streams, the leader is asked whether something follows: a follower that lags must not make a run
 // look as if nothing had happened to it.
 func (b *Bus) scan(ctx context.Context, stream, filter string, after uint64, visit func(stored) bool) error {
+	return b.scanMany(ctx, stream, filter, after, scanBatch, visit)
+}
+
+// scanMany is scan with a size for the first batch. Those that follow are larger: with each the server counts what matches the
+// filter, subject by subject, which takes a tenth of a second where there are a million.
+func (b *Bus) scanMany(ctx context.Context, stream, filter string, after uint64, size int, visit func(stored) bool) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	if !b.nc.IsConnected() { // a batch request that can't be sent would leave its subscription behind
+	if !b.nc.IsConnected() {
 		return fmt.Errorf("read %s of stream %s: %w", filter, stream, errNotConnected)
 	}
-	for {
-		last, pending, stopped, err := b.scanBatch(ctx, stream, filter, after, visit)
+	for size = min(size, scanMost); ; size = min(4*size, scanMost) {
+		last, pending, stopped, err := b.scanBatch(ctx, stream, filter, after, size, visit)
 		if err != nil {
 			return fmt.Errorf("read %s of stream %s after %d: %w", filter, stream, after, b.explain(err))
 		}
@@ -68,35 +74,45 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, after uint64, vis
 	}
 }
 
-// scanBatch visits one batch. last is the sequence of the last message visited, pending whether the server has more.
+// scanBatch visits one batch. last is the sequence of the last message visited, pending whether the server has more. The
+// library's own call queues no more of the answers than the connection does for everything.
 func (b *Bus) scanBatch(
-	ctx context.Context, stream, filter string, after uint64, visit func(stored) bool,
+	ctx context.Context, stream, filter string, after uint64, size int, visit func(stored) bool,
 ) (last uint64, pending, stopped bool, err error) {
-	batch, err := jetstreamext.GetBatch(ctx, b.js, stream, scanBatch, jetstreamext.GetBatchSeq(after+1),
-		jetstreamext.GetBatchSubject(filter), jetstreamext.GetBatchMaxBytes(scanMaxBytes))
+	request, err := json.Marshal(map[string]any{"seq": after + 1, "next_by_subj": filter, "batch": size, "max_bytes": scanMaxBytes})
 	if err != nil {
 		return 0, false, false, err
 	}
-	last = after
-	for msg, err := range batch {
-		if errors.Is(err, jetstreamext.ErrNoMessages) || errors.Is(err, jetstreamext.ErrInvalidResponse) ||
-			errors.Is(err, nats.ErrNoResponders) {
-			break // or a message in the stream pretends so: the leader will tell
+	inbox, answers := b.nc.NewInbox(), make(chan *nats.Msg, size+1)
+	sub, err := b.nc.ChanSubscribe(inbox, answers)
+	if err != nil {
+		return 0, false, false, err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is gone, and the subscription with it
+	closed := sub.StatusChanged(nats.SubscriptionClosed)
+	if err := b.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
+		return 0, false, false, err
+	}
+	for last = after; ; {
+		var msg *nats.Msg
+		select {
+		case msg = <-answers:
+		case <-closed:
+			return last, false, false, nats.ErrConnectionClosed
+		case <-ctx.Done():
+			return last, false, false, ctx.Err()
 		}
-		if err != nil {
-			return last, false, false, err
-		}
-		// The server adds its headers behind those of the message, which may bear the same names.
+		// The server adds its headers behind those of the message, which may bear the same names. What has no sequence ends the
+		// batch, or is a message in the stream that pretends to: the leader will tell.
 		seq, err := strconv.ParseUint(lastOf(msg.Header, jetstream.SequenceHeader), 10, 64)
 		if err != nil || seq <= last {
-			break
+			return last, pending, false, nil
 		}
 		last, pending = seq, lastOf(msg.Header, "Nats-Num-Pending") != "0"
 		if !visit(stored{Subject: lastOf(msg.Header, jetstream.SubjectHeader), Seq: seq, Header: msg.Header, Data: msg.Data}) {
 			return last, pending, true, nil
 		}
 	}
-	return last, pending, false, nil
 }
 
 func lastOf(h nats.Header, name string) string {

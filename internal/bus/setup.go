@@ -52,6 +52,16 @@ func (e *ConflictError) Unwrap() error { return e.Err }
 // at any time and by many workers at once. It fails with [*ConflictError], [ErrServerTooOld] and [ErrTooFewServers].
 func (b *Bus) Setup(ctx context.Context) error { return b.setup(ctx, 0) }
 
+// filesGone is how long after a deletion nats-server may still be busy with the files of a stream. One that is made in their
+// place meanwhile can lose its own, and takes nothing any more: seen with 2.15.3.
+const filesGone = 250 * time.Millisecond
+
+// SetupAgain is Setup for what was deleted just now.
+func (b *Bus) SetupAgain(ctx context.Context) error {
+	pause(ctx, filesGone)
+	return b.Setup(ctx)
+}
+
 // setup is Setup with a number of replicas for what exists; 0 leaves them as they are.
 func (b *Bus) setup(ctx context.Context, replicas int) error {
 	if err := checkVersion(b.nc.ConnectedServerVersion()); err != nil {

@@ -28,6 +28,8 @@ type Source struct {
 	byName map[string]*lane
 	next   int         // the group whose turn it is
 	turns  [groups]int // that each group has had
+
+	scouting bool // the last turn was that of tasks behind floods
 }
 
 var _ loop.Lanes = (*Source)(nil)
@@ -53,9 +55,10 @@ func (b *Bus) source(stream string, lanes []*lane) *Source {
 }
 
 // Fetch implements [loop.Source]. It first takes from lanes that hold something, by turns, then waits for what arrives in
-// any. Messages that arrive while it gives up, or that are more than n, are handed back. A deleted stream or consumer is
-// [ErrNoConsumer]; after any error the caller should wait a little.
+// any. Before that it takes tasks from behind floods. Messages that arrive while it gives up, or that are more than n, are handed
+// back. A deleted stream or consumer is [ErrNoConsumer]; after any error the caller should wait a little.
 func (s *Source) Fetch(ctx context.Context, n int, take func(loop.Delivery)) error {
+	n -= s.scout(ctx, n, take)
 	return s.pulling(ctx, n, func(p *pull) error {
 		left, err := p.rounds(ctx, n, take)
 		if err == nil && left > 0 && left < len(s.lanes) {
@@ -68,20 +71,28 @@ func (s *Source) Fetch(ctx context.Context, n int, take func(loop.Delivery)) err
 	})
 }
 
+// lookPast is how many messages of a lane are looked at for one that is accepted. It is more than what a few workers let in
+// of each flood.
+const lookPast = 4 * fewWaiting
+
 // FetchFrom implements [loop.Lanes].
-func (s *Source) FetchFrom(ctx context.Context, want func(group int) bool, take func(loop.Delivery)) error {
-	return s.pulling(ctx, 1, func(p *pull) error {
+func (s *Source) FetchFrom(ctx context.Context, look func(group int) loop.Look, take func(loop.Delivery) bool) error {
+	return s.pulling(ctx, lookPast, func(p *pull) error {
 		for i := range groups {
 			g := (s.next + i) % groups
-			if !want(g) {
+			depth := look(g)
+			if depth == loop.LookNowhere {
 				continue
 			}
 			for _, l := range s.inTurn(g) {
-				got, err := p.ask(ctx, []request{{l, 1}}, take)
-				if got > 0 {
+				if depth == loop.LookPast && l.bulk {
+					continue
+				}
+				found, err := p.search(ctx, l, depth, take)
+				if found {
 					s.served(g)
 				}
-				if err != nil || got > 0 || p.lost || ctx.Err() != nil {
+				if err != nil || found || p.lost || ctx.Err() != nil {
 					return err
 				}
 			}
@@ -161,6 +172,7 @@ func (s *Source) delivery(msg *nats.Msg) (d loop.Delivery, l *lane, ok bool) {
 	case d.Kind == loop.DeliverTask && len(token) == 3: // the group is the server's addition
 		d.Subject = s.bus.names.task(token[2])
 		d.Tenant, d.DefaultID = token[2], defaultID(d)
+		l.saw(d)
 	case (d.Kind == loop.DeliverReply || d.Kind == loop.DeliverControl) && len(token) == 3:
 		d.Tenant, d.Run = token[1], token[2]
 	case d.Kind == loop.DeliverWake && len(token) == 4: // after the lane

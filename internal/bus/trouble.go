@@ -53,6 +53,13 @@ func (t *trouble) keep(what string, err error) {
 	t.faults[what] = fault{err, time.Now()}
 }
 
+// any reports whether something is remembered.
+func (t *trouble) any() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.faults) > 0
+}
+
 // recent returns an error that tells of what still fails, or nil.
 func (t *trouble) recent() error {
 	t.mu.Lock()
@@ -68,6 +75,13 @@ func (t *trouble) recent() error {
 	}
 	slices.SortFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(all...)
+}
+
+// noteStored is note for a publish to a stream. Where nothing fails, as nearly always, there is nothing to forget.
+func (b *Bus) noteStored(subject string, err error) {
+	if err != nil || b.trouble.any() {
+		b.note("storing on "+area(subject), subject, true, err)
+	}
 }
 
 // note judges the outcome of an attempt on a subject: whether it is the store that fails, and whether a stream has to
@@ -126,18 +140,16 @@ type watchedStreams struct {
 	bus *Bus
 }
 
-// PublishMsg is that of JetStream. It waits no longer than any request does, for an answer may be lost with a server.
+// PublishMsg is that of JetStream. It waits no longer than any request does.
 func (w watchedStreams) PublishMsg(
 	ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt,
 ) (*jetstream.PubAck, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	ack, err := w.publish(ctx, msg, opts)
 	if keeper := w.bus.names.keeper(msg.Subject); ack != nil && keeper != "" && ack.Stream != keeper {
 		w.bus.log.Warn("the answer to another message came in place of an acknowledgement", "subject", msg.Subject, "stream", ack.Stream)
 		return nil, errForeignAck // it says nothing of the store
 	}
-	w.bus.note("storing on "+area(msg.Subject), msg.Subject, true, err)
+	w.bus.noteStored(msg.Subject, err)
 	return ack, err
 }
 
@@ -150,16 +162,22 @@ var errForeignAck = errors.New("the answer came from another stream, so that nob
 // to the library: nobody at the subject is tried again there.
 func (w watchedStreams) publish(ctx context.Context, msg *nats.Msg, opts []jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	if len(opts) > 0 {
-		return w.JetStream.PublishMsg(ctx, msg, opts...)
+		return w.library(ctx, msg, opts...)
 	}
-	reply, err := w.bus.nc.RequestMsgWithContext(ctx, msg)
+	reply, err := w.bus.acks.request(ctx, w.bus.nc, msg)
 	if errors.Is(err, nats.ErrNoResponders) {
-		return w.JetStream.PublishMsg(ctx, msg)
+		return w.library(ctx, msg)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return readAck(reply.Data)
+}
+
+func (w watchedStreams) library(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return w.JetStream.PublishMsg(ctx, msg, opts...)
 }
 
 // readAck reads the server's answer to a publish: {"stream":"S","seq":7} in the ordinary case.
@@ -260,6 +278,7 @@ func (m *mender) stop() {
 func (b *Bus) mend() {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
+	pause(ctx, filesGone)
 	for _, s := range b.streams() {
 		if _, err := b.js.Stream(ctx, s.Name); !errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue

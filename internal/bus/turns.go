@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"ratchet/internal/loop"
@@ -22,6 +23,13 @@ const (
 
 // turnOrder says which rank of new runs goes first in which of its group's turns, so that none of them starves.
 const turnOrder = "hnhhnhhlhn"
+
+// rankLetters are those of the ranks of new runs, in the order of their lanes.
+const rankLetters = "hnl"
+
+// bulkTurn says which of a group's turns is the bulk lanes': each that leaves no rest. In the others they come last, so that
+// what tenants with few tasks want goes before a flood and still can't keep it for ever.
+const bulkTurn = 9
 
 // belief is what a Source knows of a lane's contents, from what it was told last.
 type belief struct {
@@ -53,17 +61,18 @@ func (s *Source) inTurn(group int) []*lane {
 	if len(lanes) < len(ranks) {
 		return lanes // of the inbox: one
 	}
-	first := turnOrder[s.turns[group]%len(turnOrder)]
-	order := []*lane{lanes[0]}
-	for i, r := range ranks[1:] {
-		if r.letter[0] == first {
-			order = append(order, lanes[i+1])
-		}
+	turn := s.turns[group] + 1
+	first := strings.IndexByte(rankLetters, turnOrder[s.turns[group]%len(turnOrder)])
+	few, bulk := lanes[1:len(ranks)], lanes[len(ranks):]
+	if turn%bulkTurn == 0 {
+		few, bulk = bulk, few
 	}
-	for _, l := range lanes[1:] {
-		if l != order[1] {
-			order = append(order, l)
-		}
+	order := make([]*lane, 0, len(lanes))
+	order = append(order, lanes[0])
+	for _, of := range [][]*lane{few, bulk} {
+		order = append(order, of[first])
+		order = append(order, of[:first]...)
+		order = append(order, of[first+1:]...)
 	}
 	return order
 }

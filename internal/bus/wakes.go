@@ -26,6 +26,9 @@ func (b *Bus) Wake(ctx context.Context, id loop.RunID, key string, w loop.Wake) 
 		return fmt.Errorf("publish wake-up of %s: %w", id, err)
 	}
 	msg := &nats.Msg{Subject: b.names.wakeUp(id, w.Rank), Data: body, Header: nats.Header{}}
+	if w.Rank != loop.RankBegun && b.isFlood(ctx, id.Tenant, w.Rank) {
+		msg.Subject = b.names.wakeInBulk(id, w.Rank)
+	}
 	if key != "" {
 		msg.Header.Set(headerMsgID, id.String()+":"+key)
 	}

@@ -15,26 +15,24 @@ import (
 // ask gets a reply from one model. A parameter that the model refuses is changed or dropped, remembered, and the request
 // sent again: each change happens at most once, so this ends. A reply that the endpoint cut off at its token limit is
 // asked for once more with a higher limit. What all of it cost is in the reply's usage.
-func (c *Client) ask(ctx context.Context, model string, r loop.ModelRequest, out *pieces) (loop.ModelReply, error) {
+func (c *Client) ask(ctx context.Context, model string, r *loop.ModelRequest, out *pieces) (*loop.ModelReply, error) {
 	tries := c.newTries()
 	var cut *loop.ModelReply // the reply that was too long for the first limit
 	limit := 0               // the raised limit; 0: as the request says
 	for changes := 0; ; changes++ {
-		q := c.quirks.of(model)
-		if len(r.Tools) > 0 && q.noTools != nil {
-			return loop.ModelReply{}, q.noTools
+		req := c.buildRequest(model, r, limit)
+		if req.offers && req.quirks.noTools != nil {
+			return nil, req.quirks.noTools
 		}
-		reply, err := c.send(ctx, tries, c.buildRequest(model, r, q, limit), out)
+		reply, err := c.send(ctx, tries, req, out)
 		if err != nil {
-			if next, changed := q.adapt(asFailure(err), r, limit); changed != "" && changes < maxChanges && ctx.Err() == nil {
-				c.quirks.learn(model, next)
-				c.conf.Log.Info("the model refuses a part of the request, which is left out or changed from now on", "model", model, "change", changed)
+			if changes < maxChanges && ctx.Err() == nil && c.adapt(req, r, asFailure(err), limit) {
 				continue
 			}
 			if cut != nil {
-				return finishCut(*cut)
+				return finishCut(cut)
 			}
-			return loop.ModelReply{}, err
+			return nil, err
 		}
 		if cut != nil {
 			reply.Usage = cut.Usage.Add(reply.Usage)
@@ -45,8 +43,20 @@ func (c *Client) ask(ctx context.Context, model string, r loop.ModelRequest, out
 		case cut != nil:
 			return finishCut(reply)
 		}
-		cut, limit = &reply, raisedLimit(r.Options, reply.Usage.CompletionTokens)
+		cut, limit = reply, raisedLimit(r.Options, reply.Usage.CompletionTokens)
 	}
+}
+
+// adapt learns from a failure how the model wants its requests, and reports whether there was something to learn.
+func (c *Client) adapt(req *request, r *loop.ModelRequest, f *failure, limit int) bool {
+	next, changed := req.quirks.adapt(f, r, limit)
+	if changed == "" {
+		return false
+	}
+	model := req.chat.Model
+	c.quirks.learn(model, next)
+	c.conf.Log.Info("the model refuses a part of the request, which is left out or changed from now on", "model", model, "change", changed)
+	return true
 }
 
 // maxChanges bounds how often one request is sent again changed: more than any endpoint has been seen to need.
@@ -54,11 +64,11 @@ const maxChanges = 8
 
 // finishCut returns a reply that is cut off even with the higher limit. Its beginning may be of use to whoever asked;
 // where there is none, hidden reasoning used the whole limit up, and that is a failure.
-func finishCut(reply loop.ModelReply) (loop.ModelReply, error) {
+func finishCut(reply *loop.ModelReply) (*loop.ModelReply, error) {
 	if reply.Text != "" || len(reply.Calls) > 0 {
 		return reply, nil
 	}
-	return loop.ModelReply{}, &failure{
+	return nil, &failure{
 		cause: CauseOutputTruncated,
 		said:  fmt.Sprintf("the reply reached the limit of output tokens (%d used) before its first word", reply.Usage.CompletionTokens),
 	}
@@ -68,48 +78,87 @@ func finishCut(reply loop.ModelReply) (loop.ModelReply, error) {
 var errAttemptTimeout = errors.New("the attempt took too long")
 
 // attempt makes one HTTP exchange.
-func (c *Client) attempt(ctx context.Context, req request, out *pieces) (loop.ModelReply, error) {
+func (c *Client) attempt(ctx context.Context, req *request, out *pieces) (*loop.ModelReply, error) {
 	out.restart()
-	ex := &exchange{extras: req.extras, header: http.Header{}}
-	if !c.conf.NoHeaders {
-		ex.header.Set("X-Ratchet-Run", req.run.String())
-		ex.header.Set("X-Ratchet-Purpose", string(req.purpose))
-		if trace := loop.Traceparent(ctx); trace != "" {
-			ex.header.Set("Traceparent", trace)
-		}
-	}
-	ctx, stop := c.limit(ctx, ex, req.stream)
+	ex := &exchange{request: req, header: c.header(ctx, req)}
+	limited, stop := c.limit(ctx, ex)
 	defer stop()
-	var resp openai.ChatCompletionResponse
-	var err error
-	if req.stream {
-		resp, err = c.stream(ctx, ex, req.chat, out)
-	} else {
-		resp, err = c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, ex), req.chat)
-	}
+	resp, err := c.exchange(context.WithValue(limited, exchangeKey{}, ex), ex, out)
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errAttemptTimeout) {
-			ofStream := ""
-			if req.stream {
-				ofStream = fmt.Sprintf(" of the last piece, or %s of the request", streamFactor*c.conf.Timeout)
-			}
-			return loop.ModelReply{}, &failure{
-				cause: CauseTransport, passing: true, slow: true,
-				said: fmt.Sprintf("no complete response within %s%s; the model may have run and cost tokens all the same", c.conf.Timeout, ofStream),
-			}
+		if errors.Is(context.Cause(limited), errAttemptTimeout) {
+			return nil, c.tooSlow(req)
 		}
-		return loop.ModelReply{}, err
+		return nil, err
 	}
 	reply, err := readReply(resp, req)
-	trim(&reply, ex.oversize)
+	if err != nil {
+		return nil, err
+	}
+	trim(reply, ex.oversize)
 	reply.Usage.CostUSD = c.conf.Prices[req.chat.Model].cost(reply.Usage)
-	return reply, err
+	return reply, nil
+}
+
+// header is what goes with a request beside go-openai's; nil: nothing.
+func (c *Client) header(ctx context.Context, req *request) http.Header {
+	if c.conf.NoHeaders {
+		return nil
+	}
+	h := http.Header{"X-Ratchet-Run": {req.run.String()}, "X-Ratchet-Purpose": {string(req.purpose)}}
+	if trace := loop.Traceparent(ctx); trace != "" {
+		h["Traceparent"] = []string{trace}
+	}
+	return h
+}
+
+// exchange has go-openai make the exchange, and reads what came.
+func (c *Client) exchange(ctx context.Context, ex *exchange, out *pieces) (*openai.ChatCompletionResponse, error) {
+	err := c.call(ctx, ex.request)
+	if ex.response != nil {
+		defer ex.response.Body.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	stream, whole, err := c.transport.receive(ex)
+	if stream == nil {
+		return whole, err
+	}
+	return collect(stream, ex, out)
+}
+
+func (c *Client) call(ctx context.Context, req *request) error {
+	if req.streamed() {
+		return c.callForStream(ctx, req)
+	}
+	_, err := c.api.CreateChatCompletion(ctx, req.chat)
+	return err
+}
+
+func (c *Client) callForStream(ctx context.Context, req *request) error {
+	from, err := c.api.CreateChatCompletionStream(ctx, req.chat)
+	if err == nil {
+		err = from.Close()
+	}
+	return err
+}
+
+// tooSlow is the failure of an attempt that took too long.
+func (c *Client) tooSlow(req *request) *failure {
+	ofStream := ""
+	if req.streamed() {
+		ofStream = fmt.Sprintf(" of the last piece, or %s of the request", streamFactor*c.conf.Timeout)
+	}
+	return &failure{
+		cause: CauseTransport, passing: true, slow: true,
+		said: fmt.Sprintf("no complete response within %s%s; the model may have run and cost tokens all the same", c.conf.Timeout, ofStream),
+	}
 }
 
 // readReply takes what a run needs out of a response that the transport has mended: it has at least one choice.
-func readReply(resp openai.ChatCompletionResponse, req request) (loop.ModelReply, error) {
+func readReply(resp *openai.ChatCompletionResponse, req *request) (*loop.ModelReply, error) {
 	choice := resp.Choices[0]
-	reply := loop.ModelReply{Text: choice.Message.Content, Model: resp.Model, Usage: loop.Usage{
+	reply := &loop.ModelReply{Text: choice.Message.Content, Model: resp.Model, Usage: loop.Usage{
 		PromptTokens:     resp.Usage.PromptTokens,
 		CompletionTokens: resp.Usage.CompletionTokens,
 	}}
@@ -133,9 +182,9 @@ func readReply(resp openai.ChatCompletionResponse, req request) (loop.ModelReply
 	}
 	switch {
 	case choice.Message.Refusal != "" && reply.Text == "" && len(reply.Calls) == 0:
-		return reply, &failure{cause: CauseRefusal, said: quote(choice.Message.Refusal)}
+		return nil, &failure{cause: CauseRefusal, said: quote(choice.Message.Refusal)}
 	case choice.FinishReason == openai.FinishReasonContentFilter:
-		return reply, &failure{cause: CauseContentFilter, said: "a filter stopped the reply; what came of it is not used"}
+		return nil, &failure{cause: CauseContentFilter, said: "a filter stopped the reply; what came of it is not used"}
 	case choice.FinishReason == openai.FinishReasonLength:
 		reply.Truncated = true
 	}

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	openai "github.com/sashabaranov/go-openai"
+
+	"ratchet/internal/plan"
 )
 
 // chunkMender turns the events of one stream into pieces as the API has them, and keeps what their sequence means.
@@ -37,6 +39,14 @@ type wireDelta struct {
 
 // mend reads an event. The piece is empty where there is nothing for the reader in it.
 func (m *chunkMender) mend(e event) (piece openai.ChatCompletionStreamChoiceDelta, f *failure) {
+	if piece, clean := m.readClean(e); clean {
+		return piece, nil
+	}
+	return m.mendFields(e)
+}
+
+// mendFields reads an event field by field.
+func (m *chunkMender) mendFields(e event) (piece openai.ChatCompletionStreamChoiceDelta, f *failure) {
 	var in wireResponse
 	if err := json.Unmarshal(e.data, &in); err != nil {
 		return piece, &failure{cause: CauseTransport, passing: true, said: "a piece of the stream can't be read: " + quote(string(e.data))}
@@ -184,8 +194,8 @@ func (s *splice) rest() string {
 }
 
 func unquote(inner []byte) string {
-	if len(inner) == 0 {
-		return ""
+	if s := string(inner); plan.IsPlain(s) {
+		return s
 	}
 	return text(append(append([]byte{'"'}, inner...), '"'))
 }

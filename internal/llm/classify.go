@@ -54,6 +54,7 @@ var advice = map[string]string{
 type failure struct {
 	cause       string
 	passing     bool          // the same request may succeed later
+	unsent      bool          // nothing was sent: it was not its turn, which comes after that time
 	slow        bool          // it took the whole time an attempt may take
 	after       time.Duration // the endpoint asked to wait that long; 0: it did not say
 	status      int           // HTTP status; 0: no response
@@ -263,6 +264,10 @@ func resetAsked(h http.Header, now time.Time) time.Duration {
 // classifyTransport translates an error of the network. A certificate or scheme that is wrong stays wrong.
 func classifyTransport(err error) *failure {
 	var cert *tls.CertificateVerificationError
+	var plain tls.RecordHeaderError
+	if errors.As(err, &plain) && string(plain.RecordHeader[:]) == "HTTP/" {
+		err = http.ErrSchemeMismatch
+	}
 	final := errors.As(err, &cert) || errors.Is(err, http.ErrSchemeMismatch)
 	return &failure{cause: CauseTransport, passing: !final, said: clip(err.Error(), 300)}
 }

@@ -51,8 +51,8 @@ const (
 )
 
 // limit bounds the time of an attempt: a streamed one by the silence between two events, and as a whole.
-func (c *Client) limit(ctx context.Context, ex *exchange, stream bool) (context.Context, func()) {
-	if !stream {
+func (c *Client) limit(ctx context.Context, ex *exchange) (context.Context, func()) {
+	if !ex.request.streamed() {
 		ctx, cancel := context.WithTimeoutCause(ctx, c.conf.Timeout, errAttemptTimeout)
 		return ctx, cancel
 	}
@@ -79,34 +79,26 @@ func (c *Client) limit(ctx context.Context, ex *exchange, stream bool) (context.
 	}
 }
 
-// stream asks for a reply in pieces, hands them on and joins them.
-func (c *Client) stream(ctx context.Context, ex *exchange, req openai.ChatCompletionRequest, out *pieces) (openai.ChatCompletionResponse, error) {
-	from, err := c.api.CreateChatCompletionStream(context.WithValue(ctx, exchangeKey{}, ex), req)
-	if err != nil {
-		return openai.ChatCompletionResponse{}, err
-	}
-	defer from.Close()
-	if ex.stream == nil {
-		return ex.whole, nil
-	}
+// collect reads a reply that comes in pieces, hands them on and joins them.
+func collect(stream *replyStream, ex *exchange, out *pieces) (*openai.ChatCompletionResponse, error) {
 	var text, refusal strings.Builder
 	var calls []openai.ToolCall
 	for {
-		piece, err := ex.stream.next()
+		piece, err := stream.next()
 		if errors.Is(err, io.EOF) {
 			break // after a complete reply only
 		}
 		if err != nil {
-			return openai.ChatCompletionResponse{}, err
+			return nil, err
 		}
 		text.WriteString(piece.Content)
 		refusal.WriteString(piece.Refusal)
 		calls = joinCalls(calls, piece.ToolCalls)
 		out.add(piece.Content)
 	}
-	chunks := &ex.stream.chunks
-	ex.oversize = ex.stream.oversize
-	return openai.ChatCompletionResponse{Model: chunks.model, Usage: chunks.usage, Choices: []openai.ChatCompletionChoice{{
+	chunks := &stream.chunks
+	ex.oversize = stream.oversize
+	return &openai.ChatCompletionResponse{Model: chunks.model, Usage: chunks.usage, Choices: []openai.ChatCompletionChoice{{
 		FinishReason: openai.FinishReason(chunks.finish),
 		Message: openai.ChatCompletionMessage{
 			Role: openai.ChatMessageRoleAssistant, Content: text.String(), Refusal: refusal.String(), ToolCalls: calls,

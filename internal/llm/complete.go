@@ -14,8 +14,18 @@ import (
 // before it failed for good or used up its attempts. The error is a [*loop.ModelError], or the cause of ctx. Where one of
 // the models failed in a way that may pass, so does the error, with the shortest wait that an endpoint asked for.
 func (c *Client) Complete(ctx context.Context, r loop.ModelRequest) (loop.ModelReply, error) {
-	if err := checkOptions(r.Options); err != nil {
+	reply, err := c.askAll(ctx, &r)
+	c.conf.Ended(err)
+	if err != nil {
 		return loop.ModelReply{}, err
+	}
+	return *reply, nil
+}
+
+// askAll asks the models in their order.
+func (c *Client) askAll(ctx context.Context, r *loop.ModelRequest) (*loop.ModelReply, error) {
+	if err := checkOptions(r.Options); err != nil {
+		return nil, err
 	}
 	started := c.conf.Now()
 	out := &pieces{hand: r.Tokens}
@@ -23,7 +33,7 @@ func (c *Client) Complete(ctx context.Context, r loop.ModelRequest) (loop.ModelR
 	for _, model := range c.candidates(r) {
 		reply, err := c.ask(ctx, model, r, out)
 		if ctx.Err() != nil {
-			return loop.ModelReply{}, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 		if err == nil {
 			out.settle(reply.Text)
@@ -32,12 +42,12 @@ func (c *Client) Complete(ctx context.Context, r loop.ModelRequest) (loop.ModelR
 		}
 		failed = append(failed, modelFailure{model, asFailure(err)})
 	}
-	return loop.ModelReply{}, c.giveUp(failed)
+	return nil, c.giveUp(failed)
 }
 
 // candidates lists the models to ask, each once. A request that names its model but no fallbacks has none: the worker's
 // fallbacks belong to the worker's default.
-func (c *Client) candidates(r loop.ModelRequest) []string {
+func (c *Client) candidates(r *loop.ModelRequest) []string {
 	models := append([]string{r.Model}, r.Fallback...)
 	if r.Model == "" {
 		models[0] = c.conf.Model
@@ -79,6 +89,7 @@ func (c *Client) giveUp(failed []modelFailure) *loop.ModelError {
 		Message: text.String(),
 		Passing: main.passing,
 		After:   min(main.after, maxAfter),
+		Unsent:  main.unsent,
 	}
 }
 

@@ -1,11 +1,12 @@
 package llm
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"slices"
-
-	openai "github.com/sashabaranov/go-openai"
+	"strings"
 
 	"ratchet/internal/loop"
 )
@@ -20,9 +21,9 @@ const (
 )
 
 // formOf is the strictest form that the request wants and the model is not known to refuse.
-func formOf(r loop.ModelRequest, q quirks) form {
+func formOf(r *loop.ModelRequest, q *quirks) form {
 	switch {
-	case r.Schema != nil && !q.noSchema && !slices.Contains(q.badSchemas, schemaSum(r)):
+	case r.Schema != nil && !q.noSchema && (len(q.badSchemas) == 0 || !slices.Contains(q.badSchemas, schemaSum(r))):
 		return formSchema
 	case r.JSON && !q.noObject:
 		return formObject
@@ -30,34 +31,40 @@ func formOf(r loop.ModelRequest, q quirks) form {
 	return formPlain
 }
 
-func schemaSum(r loop.ModelRequest) uint64 {
+func schemaSum(r *loop.ModelRequest) uint64 {
 	h := fnv.New64a()
 	h.Write(r.Schema.Schema)
 	return h.Sum64()
 }
 
-func responseFormat(r loop.ModelRequest, form form) *openai.ChatCompletionResponseFormat {
-	switch form {
-	case formSchema:
-		return &openai.ChatCompletionResponseFormat{
-			Type:       openai.ChatCompletionResponseFormatTypeJSONSchema,
-			JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: r.Schema.Name, Schema: r.Schema.Schema, Strict: r.Schema.Strict},
-		}
+// write writes the member response_format, with a comma before it, where there is one.
+func (f form) write(b *bytes.Buffer, schema *loop.ReplySchema) {
+	switch f {
+	case formPlain:
 	case formObject:
-		return &openai.ChatCompletionResponseFormat{Type: openai.ChatCompletionResponseFormatTypeJSONObject}
+		b.WriteString(`,"response_format":{"type":"json_object"}`)
+	case formSchema:
+		b.WriteString(`,"response_format":{"type":"json_schema","json_schema":{"name":`)
+		writeText(b, schema.Name)
+		b.WriteString(`,"schema":`)
+		b.Write(schema.Schema)
+		fmt.Fprintf(b, `,"strict":%t}}`, schema.Strict)
 	}
-	return nil
 }
 
 // formInWords says in the prompt what neither it nor the endpoint is told: the schema. JSON mode demands the word JSON there.
-func formInWords(r loop.ModelRequest, form form, saysJSON bool) string {
+func formInWords(r *loop.ModelRequest, form form) string {
 	switch {
 	case r.Schema != nil && form != formSchema && !r.Schema.Told:
 		return "\n\nReply with one JSON object that satisfies this JSON Schema:\n" + string(r.Schema.Schema)
-	case r.JSON && !saysJSON:
+	case r.JSON && !slices.ContainsFunc(r.Messages, saysJSON):
 		return "\n\nReply with one JSON object."
 	}
 	return ""
+}
+
+func saysJSON(m loop.Message) bool {
+	return strings.Contains(m.Content, "JSON") || strings.Contains(m.Content, "json")
 }
 
 // toolList is the member tools of the request. It is not built from go-openai's types: that library refuses some models'

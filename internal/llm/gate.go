@@ -43,17 +43,17 @@ type turn struct {
 
 // wait returns when the request may go out, and takes the time spent off the patience. A wait longer than that is not
 // begun: the error is a *failure that may pass, and says how long it is.
-func (g *gate) wait(ctx context.Context, req request, patience *time.Duration) (turn, error) {
-	t := turn{key: req.key}
-	if err := g.waitLimits(ctx, req, &t, patience); err != nil {
-		return turn{}, err
+func (g *gate) wait(ctx context.Context, req *request, patience *time.Duration) (*turn, error) {
+	t := &turn{key: req.key}
+	if err := g.waitLimits(ctx, req, t, patience); err != nil {
+		return nil, err
 	}
 	for {
-		wait, over := g.ask(ctx, &t, *patience)
+		wait, over := g.ask(ctx, t, *patience)
 		if over {
 			g.giveBack(t)
-			return turn{}, &failure{
-				cause: CauseRateLimit, passing: true, after: wait,
+			return nil, &failure{
+				cause: CauseRateLimit, passing: true, unsent: true, after: wait,
 				said: fmt.Sprintf("it takes no more requests at the moment; the next turn is in %s", wait.Round(100*time.Millisecond)),
 			}
 		}
@@ -63,7 +63,7 @@ func (g *gate) wait(ctx context.Context, req request, patience *time.Duration) (
 		*patience -= wait
 		epoch := t.epoch
 		if err := g.conf.sleep(ctx, wait); err != nil {
-			return turn{}, err
+			return nil, err
 		}
 		if t.waited && g.valid(ctx, t.key, epoch) {
 			return t, nil
@@ -119,7 +119,7 @@ func (g *gate) tempo(ctx context.Context, key string, now time.Time) *tempo {
 }
 
 // waitLimits waits for the worker's configured limits.
-func (g *gate) waitLimits(ctx context.Context, req request, t *turn, patience *time.Duration) error {
+func (g *gate) waitLimits(ctx context.Context, req *request, t *turn, patience *time.Duration) error {
 	if g.requests == nil && g.tokens == nil {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (g *gate) waitLimits(ctx context.Context, req request, t *turn, patience *t
 		defer g.mu.Unlock()
 		back := min(g.queue.until(now.Add(wait), interval).Sub(now), maxAfter)
 		return &failure{
-			cause: CauseRateLimit, passing: true, after: back,
+			cause: CauseRateLimit, passing: true, unsent: true, after: back,
 			said: fmt.Sprintf("this worker's share of requests or tokens a minute is used up; the next turn is in %s", back.Round(100*time.Millisecond)),
 		}
 	}
@@ -160,7 +160,7 @@ func (g *gate) waitLimits(ctx context.Context, req request, t *turn, patience *t
 }
 
 // answered settles a turn whose request was answered.
-func (g *gate) answered(t turn, tokens int) {
+func (g *gate) answered(t *turn, tokens int) {
 	g.settle(t.tokens, tokens)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,7 +171,7 @@ func (g *gate) answered(t turn, tokens int) {
 
 // failed settles a turn whose request failed. A refusal for the rate lowers the pace of this worker, once for all
 // requests that were under way, and holds everybody's.
-func (g *gate) failed(ctx context.Context, t turn, f *failure) {
+func (g *gate) failed(ctx context.Context, t *turn, f *failure) {
 	if f.cause != CauseRateLimit || f.status != http.StatusTooManyRequests {
 		return // the tokens may have been used all the same
 	}
@@ -199,7 +199,7 @@ const (
 )
 
 // giveBack undoes what waitLimits took for a request that is not sent.
-func (g *gate) giveBack(t turn) {
+func (g *gate) giveBack(t *turn) {
 	g.settle(t.tokens, 0)
 	if g.requests != nil {
 		g.requests.ReserveN(g.conf.Now(), -1)

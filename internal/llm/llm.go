@@ -5,12 +5,14 @@
 //	complete.go   which model: the asked one, then its fallbacks
 //	ask.go        one model: adapts refused parameters, raises an output limit that cut a reply; retry.go repeats what met
 //	              a passing fault, and gate.go keeps to the pace of the endpoint
-//	request.go    what is sent (format.go: the form of the reply); quirks.go remembers what a model has refused
-//	transport.go  one HTTP exchange: bounded, its reply mended into what go-openai reads (mend.go, for streams stream.go
-//	              and chunk.go), its failures classified (classify.go)
+//	request.go    what is sent (format.go: the form of the reply; body.go: how it is written); quirks.go remembers
+//	              what a model has refused
+//	transport.go  one HTTP exchange over connect.go: bounded, its reply read at once where it is clean (clean.go), else mended
+//	              (mend.go, for streams stream.go and chunk.go), its failures classified (classify.go)
 //
 // Endpoints and the proxies before them break the API in many small ways, and go-openai hides some of those. So both
-// directions pass through our own transport, and no go-openai type or error leaves this package.
+// directions pass through our own transport, and no go-openai type or error leaves this package. Thousands of calls may wait
+// for their replies at the same time: while one waits it holds neither the bytes that it has sent nor a deep stack.
 package llm
 
 import (
@@ -55,8 +57,9 @@ type Config struct {
 	TokensPerMinute   int              // likewise, prompts and replies together, by an estimate until the reply; none
 	Prices            map[string]Price // by model as requested; a model without one costs nothing
 
+	Ended     func(error)          // is told how each call ended, with its error or nil; nobody
 	Log       *slog.Logger         // what was learnt about models; none
-	Transport http.RoundTripper    // carries the requests; a clone of http.DefaultTransport
+	Transport http.RoundTripper    // carries the requests; one like http.DefaultTransport
 	Now       func() time.Time     // time.Now
 	Timer     func() backoff.Timer // makes the timer for the waits of one request; a real one
 }
@@ -69,12 +72,13 @@ func (c Config) withDefaults() Config {
 	c.Patience = cmp.Or(c.Patience, 5*time.Second)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Transport == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.MaxIdleConnsPerHost = 64 // one endpoint gets all requests of the worker
-		c.Transport = t
+		c.Transport = newTransport()
 	}
 	if c.Pace == nil {
 		c.Pace = &LocalPace{}
+	}
+	if c.Ended == nil {
+		c.Ended = func(error) {}
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -119,10 +123,11 @@ func (c Config) validate() error {
 
 // Client asks one endpoint. It is safe for use by many goroutines.
 type Client struct {
-	conf   Config
-	api    *openai.Client
-	quirks quirkBook
-	gate   *gate
+	conf      Config
+	api       *openai.Client
+	transport *transport
+	quirks    quirkBook
+	gate      *gate
 }
 
 var _ loop.Model = (*Client)(nil)
@@ -138,8 +143,9 @@ func New(conf Config) (*Client, error) {
 	c.gate = newGate(&c.conf)
 	oc := openai.DefaultConfig(conf.APIKey)
 	oc.BaseURL = conf.BaseURL
-	// No http.Client.Timeout: each attempt has a context with a deadline, so that a timeout can be told from a cancel.
-	oc.HTTPClient = &http.Client{Transport: &transport{next: conf.Transport, secret: conf.APIKey, now: conf.Now}}
+	// Each attempt has a context with a deadline, so that a timeout can be told from a cancel.
+	c.transport = &transport{next: conf.Transport, secret: conf.APIKey, now: conf.Now}
+	oc.HTTPClient = c.transport
 	c.api = openai.NewClientWithConfig(oc)
 	return c, nil
 }

@@ -36,40 +36,38 @@ type wireMessage struct {
 
 // mend reads the body of a successful response, its first JSON value alone, and makes of it what the API has. The
 // failure is for a body that is no chat completion, or one that reports an error of the model's provider.
-func mend(body []byte) (openai.ChatCompletionResponse, *failure) {
-	none := openai.ChatCompletionResponse{}
+func mend(body []byte) (*openai.ChatCompletionResponse, *failure) {
 	if f := notCompletion(body); f != nil {
-		return none, f
+		return nil, f
 	}
 	var in wireResponse
 	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&in); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return none, &failure{cause: CauseTransport, passing: true, said: "the response was cut off: " + quote(string(body))}
+			return nil, &failure{cause: CauseTransport, passing: true, said: "the response was cut off: " + quote(string(body))}
 		}
-		return none, &failure{cause: CauseEndpointNotOpenAI, said: "the response is not the JSON of a chat completion: " + quote(string(body))}
+		return nil, &failure{cause: CauseEndpointNotOpenAI, said: "the response is not the JSON of a chat completion: " + quote(string(body))}
 	}
 	var choices []wireChoice
 	if present(in.Choices) {
 		if err := json.Unmarshal(in.Choices, &choices); err != nil {
-			return none, &failure{cause: CauseEndpointNotOpenAI, said: "choices in the response is not a list: " + quote(string(body))}
+			return nil, &failure{cause: CauseEndpointNotOpenAI, said: "choices in the response is not a list: " + quote(string(body))}
 		}
 	}
 	switch {
 	case len(choices) == 0 && present(in.Error):
-		return none, embedded(in.Error)
+		return nil, embedded(in.Error)
 	case len(in.Choices) == 0:
-		return none, &failure{cause: CauseEndpointNotOpenAI, said: "the response is JSON without choices: " + quote(string(body))}
+		return nil, &failure{cause: CauseEndpointNotOpenAI, said: "the response is JSON without choices: " + quote(string(body))}
 	case len(choices) == 0:
-		return none, &failure{cause: CauseServerError, passing: true, said: "the response has no choice in it"}
+		return nil, &failure{cause: CauseServerError, passing: true, said: "the response has no choice in it"}
 	case text(choices[0].FinishReason) == "error" || present(choices[0].Error):
-		return none, embedded(choices[0].Error)
+		return nil, embedded(choices[0].Error)
 	}
-	out := openai.ChatCompletionResponse{
+	return &openai.ChatCompletionResponse{
 		Model:   text(in.Model),
 		Usage:   usage(in.Usage),
 		Choices: []openai.ChatCompletionChoice{choice(choices[0])},
-	}
-	return out, nil
+	}, nil
 }
 
 // notCompletion recognises bodies that are not JSON at all.
@@ -123,7 +121,7 @@ func choice(in wireChoice) openai.ChatCompletionChoice {
 	}
 }
 
-// finish returns the finish reason, which must hold nothing that needs escaping: go-openai writes it as it is.
+// finish returns the finish reason, which is a word.
 func finish(reason string) string {
 	if strings.ContainsFunc(reason, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
 		return "other"
@@ -224,14 +222,6 @@ func failedGeneration(status int, body []byte) (string, bool) {
 		return "", false
 	}
 	return text(in.Error.Failed), true
-}
-
-func encode(r openai.ChatCompletionResponse) []byte {
-	b, err := json.Marshal(r)
-	if err != nil {
-		panic(err) // strings and numbers, which mend has cleaned
-	}
-	return b
 }
 
 func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }

@@ -95,8 +95,8 @@ func trim(reply *loop.ModelReply, oversize bool) {
 }
 
 // completionOf is a completion with this text.
-func completionOf(text string) openai.ChatCompletionResponse {
-	return openai.ChatCompletionResponse{Choices: []openai.ChatCompletionChoice{{
+func completionOf(text string) *openai.ChatCompletionResponse {
+	return &openai.ChatCompletionResponse{Choices: []openai.ChatCompletionChoice{{
 		FinishReason: openai.FinishReasonStop,
 		Message:      openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: text},
 	}}}

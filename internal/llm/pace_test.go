@@ -359,6 +359,9 @@ func TestSentAwayOneByOne(t *testing.T) {
 							mu.Lock()
 							defer mu.Unlock()
 							sent++
+							if !me.Unsent {
+								t.Errorf("%v counts as a request that failed", me)
+							}
 							back[me.After.Round(time.Second)] = true
 						}
 					})
@@ -369,6 +372,15 @@ func TestSentAwayOneByOne(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A request that the endpoint refused was sent, and counts.
+func TestARefusalCounts(t *testing.T) {
+	client := llmtest.Server(t, llmtest.Replies(llmtest.Raw(429, `{"error": {"message": "slow down"}}`))).Client(t)
+	var me *loop.ModelError
+	if _, err := client.Complete(t.Context(), stepRequest()); !errors.As(err, &me) || me.Unsent || !me.Passing || me.Cause != llm.CauseRateLimit {
+		t.Errorf("the error is %+v", me)
 	}
 }
 

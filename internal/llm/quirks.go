@@ -39,7 +39,7 @@ var unsupported = regexp.MustCompile(`unsupported|not.support|n't support|unreco
 
 // adapt returns the quirks with what this failure teaches about the request that met it, and in a few words what
 // changed; empty where the failure is no refusal of a parameter, or of none that was sent.
-func (q quirks) adapt(f *failure, r loop.ModelRequest, limit int) (quirks, string) {
+func (q quirks) adapt(f *failure, r *loop.ModelRequest, limit int) (quirks, string) {
 	if f.cause == CauseToolsUnsupported && len(r.Tools) > 0 {
 		q.noTools = f
 		return q, "no tools are offered"
@@ -81,12 +81,12 @@ var aboutForm = []string{"response_format", "json_schema", "json_object", "json 
 
 // adaptForm gives the form of the reply up that was asked for; the next looser one follows. A complaint that the prompt
 // does not mention JSON is none about the form, and one about a schema's keywords is none about schemas.
-func (q quirks) adaptForm(text string, r loop.ModelRequest) (quirks, string) {
+func (q quirks) adaptForm(text string, r *loop.ModelRequest) (quirks, string) {
 	about := slices.ContainsFunc(aboutForm, func(word string) bool { return mentions(text, word) })
 	if !about || strings.Contains(text, "must contain the word") {
 		return q, ""
 	}
-	switch formOf(r, q) {
+	switch formOf(r, &q) {
 	case formSchema:
 		if badSchema.MatchString(text) {
 			sums := append(slices.Clone(q.badSchemas), schemaSum(r))
@@ -109,7 +109,7 @@ var badSchema = regexp.MustCompile(`invalid.{0,20}\bschema|\bschema is (invalid|
 const maxBadSchemas = 100
 
 // adaptStream does without the count of tokens at the end of a stream, or without streams.
-func (q quirks) adaptStream(text string, r loop.ModelRequest) (quirks, string) {
+func (q quirks) adaptStream(text string, r *loop.ModelRequest) (quirks, string) {
 	switch {
 	case r.Tokens == nil || q.noStream:
 	case !q.noUsage && (mentions(text, "stream_options") || mentions(text, "include_usage")):
@@ -123,7 +123,7 @@ func (q quirks) adaptStream(text string, r loop.ModelRequest) (quirks, string) {
 }
 
 // adaptLimit sends the limit of output tokens under its other name.
-func (q quirks) adaptLimit(text string, r loop.ModelRequest, limit int) (quirks, string) {
+func (q quirks) adaptLimit(text string, r *loop.ModelRequest, limit int) (quirks, string) {
 	wanted := limitName(r.Options)
 	if _, set := r.Options[wanted]; (!set && limit == 0) || q.limit != "" || !mentions(text, wanted) {
 		return q, ""
@@ -137,7 +137,7 @@ func (q quirks) adaptLimit(text string, r loop.ModelRequest, limit int) (quirks,
 
 // adaptRole moves system messages to the role developer, or, where that is refused too or the endpoint only says that
 // it has no system role, to the user's.
-func (q quirks) adaptRole(text string, r loop.ModelRequest) (quirks, string) {
+func (q quirks) adaptRole(text string, r *loop.ModelRequest) (quirks, string) {
 	system := slices.ContainsFunc(r.Messages, func(m loop.Message) bool { return m.Role == openai.ChatMessageRoleSystem })
 	if !system || q.systemRole == openai.ChatMessageRoleUser || !mentions(text, "role") && !mentions(text, "roles") {
 		return q, ""

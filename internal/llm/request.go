@@ -18,16 +18,25 @@ import (
 type request struct {
 	run     loop.RunID
 	purpose loop.Purpose
-	chat    openai.ChatCompletionRequest
+	chat    openai.ChatCompletionRequest // without what follows, which complete adds
+	// messages may be the caller's own, and are not to be changed.
+	messages []loop.Message
+	note     string // for the end of the first message
+	form     form
+	schema   *loop.ReplySchema // for formSchema
 	// extras are the task's options as members of the body's JSON object, each with a comma before it. They are not put
 	// into chat: its fields leave out a temperature of 0 and know no option that is younger than the library.
 	extras []byte
+
+	quirks quirks // with which it was made
 	key    string // of the endpoint and model, for the pace
-	stream bool   // the reply is asked for in pieces
 	offers bool   // tools are offered
 	prompt int    // tokens in the prompt, by an estimate
 	tokens int    // in prompt and reply, by an estimate
 }
+
+// streamed reports whether the reply is asked for in pieces.
+func (r *request) streamed() bool { return r.chat.Stream }
 
 // reserved are the members of the request body that the worker fills in itself.
 var reserved = []string{
@@ -56,40 +65,47 @@ func checkOptions(options map[string]json.RawMessage) error {
 
 // buildRequest makes the request for one model, as its quirks want it. A limit above 0 replaces the limit of output
 // tokens in the options.
-func (c *Client) buildRequest(model string, r loop.ModelRequest, q quirks, limit int) request {
-	req := request{
-		run: r.Run, purpose: r.Purpose, key: c.conf.BaseURL + " " + model,
-		stream: r.Tokens != nil && !q.noStream, offers: len(r.Tools) > 0,
+func (c *Client) buildRequest(model string, r *loop.ModelRequest, limit int) *request {
+	req := &request{
+		run: r.Run, purpose: r.Purpose, quirks: c.quirks.of(model), key: c.conf.BaseURL + " " + model, offers: len(r.Tools) > 0,
+		schema: r.Schema,
 	}
-	form := formOf(r, q)
-	req.chat = openai.ChatCompletionRequest{Model: model, Messages: messages(r, q.systemRole, form), ResponseFormat: responseFormat(r, form)}
+	q := &req.quirks
+	req.form = formOf(r, q)
+	req.messages, req.note = messages(r.Messages, q.systemRole), formInWords(r, req.form)
+	req.chat.Model, req.chat.Stream = model, r.Tokens != nil && !q.noStream
 	if !slices.Contains(q.dropped, "stop") {
 		req.chat.Stop = r.Stop
 	}
-	if req.stream && !q.noUsage {
+	if req.streamed() && !q.noUsage {
 		req.chat.StreamOptions = &openai.StreamOptions{IncludeUsage: true}
 	}
-	var extras bytes.Buffer
+	req.extras = extras(r, q, limit)
+	req.prompt = tokensIn(len(req.extras)) + tokensIn(len(req.note))
+	for _, m := range req.messages {
+		req.prompt += 4 + tokensIn(len(m.Content)) // four for the frame of a message
+	}
+	req.tokens = req.prompt + max(limit, cmp.Or(setLimit(r.Options), usualReply))
+	return req
+}
+
+// extras are the options that the model takes, and the tools.
+func extras(r *loop.ModelRequest, q *quirks, limit int) []byte {
+	var b bytes.Buffer
 	for _, name := range sortedNames(r.Options) {
 		value := r.Options[name]
 		if len(value) == 0 || string(value) == "null" || slices.Contains(q.dropped, name) || limit > 0 && isLimit(name) {
 			continue
 		}
-		writeMember(&extras, q.nameOf(name), value)
+		writeMember(&b, q.nameOf(name), value)
 	}
 	if limit > 0 {
-		writeMember(&extras, q.nameOf(limitName(r.Options)), fmt.Appendf(nil, "%d", limit))
+		writeMember(&b, q.nameOf(limitName(r.Options)), fmt.Appendf(nil, "%d", limit))
 	}
-	if req.offers {
-		writeMember(&extras, "tools", toolList(r.Tools))
+	if len(r.Tools) > 0 {
+		writeMember(&b, "tools", toolList(r.Tools))
 	}
-	req.extras = extras.Bytes()
-	req.prompt = tokensIn(len(req.extras))
-	for _, m := range req.chat.Messages {
-		req.prompt += 4 + tokensIn(len(m.Content)) // four for the frame of a message
-	}
-	req.tokens = req.prompt + max(limit, cmp.Or(setLimit(r.Options), usualReply))
-	return req
+	return b.Bytes()
 }
 
 // usualReply is how many tokens a reply is taken for that has no limit, until it has come.
@@ -99,42 +115,37 @@ const usualReply = 500
 func tokensIn(bytes int) int { return (bytes + 3) / 4 }
 
 func writeMember(b *bytes.Buffer, name string, value []byte) {
-	key, err := json.Marshal(name)
-	if err != nil {
-		panic(err) // a string always marshals
-	}
 	b.WriteByte(',')
-	b.Write(key)
+	writeText(b, name)
 	b.WriteByte(':')
 	b.Write(value)
 }
 
-// messages renders the prompt. The form of the reply is added to the first message, where the endpoint is not told it or
-// demands to find it there.
-func messages(r loop.ModelRequest, systemRole string, form form) []openai.ChatCompletionMessage {
-	var list []openai.ChatCompletionMessage
-	saysJSON := false
-	for _, m := range r.Messages {
-		role, content := m.Role, m.Content
-		if role == openai.ChatMessageRoleSystem && systemRole != "" {
-			role = systemRole
+// messages renders the prompt for a model whose system messages need another role, where systemRole is one. It returns the
+// messages themselves where nothing is to be changed.
+func messages(given []loop.Message, systemRole string) []loop.Message {
+	if systemRole == "" && !slices.ContainsFunc(given, isEmpty) {
+		return given
+	}
+	list := make([]loop.Message, 0, len(given))
+	for _, m := range given {
+		if m.Role == openai.ChatMessageRoleSystem && systemRole != "" {
+			m.Role = systemRole
 		}
-		saysJSON = saysJSON || strings.Contains(content, "JSON") || strings.Contains(content, "json")
-		if content == "" {
-			content = " " // an empty one would be left out, and a message without content is refused
+		if isEmpty(m) {
+			m.Content = " " // there are endpoints that refuse a message without content
 		}
 		// Templates that know no system role mostly want user and assistant in turn, too.
-		if n := len(list); systemRole == openai.ChatMessageRoleUser && n > 0 && list[n-1].Role == role {
-			list[n-1].Content += "\n\n" + content
+		if n := len(list); systemRole == openai.ChatMessageRoleUser && n > 0 && list[n-1].Role == m.Role {
+			list[n-1].Content += "\n\n" + m.Content
 			continue
 		}
-		list = append(list, openai.ChatCompletionMessage{Role: role, Content: content})
-	}
-	if len(list) > 0 {
-		list[0].Content += formInWords(r, form, saysJSON)
+		list = append(list, m)
 	}
 	return list
 }
+
+func isEmpty(m loop.Message) bool { return m.Content == "" }
 
 // The two names of the limit of output tokens.
 const (

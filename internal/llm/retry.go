@@ -11,11 +11,11 @@ import (
 )
 
 // send sends one request when it is its turn, and again as long as its faults may pass and tries allow.
-func (c *Client) send(ctx context.Context, tries *tries, req request, out *pieces) (loop.ModelReply, error) {
-	return backoff.RetryNotifyWithTimerAndData(func() (loop.ModelReply, error) {
+func (c *Client) send(ctx context.Context, tries *tries, req *request, out *pieces) (*loop.ModelReply, error) {
+	for {
 		turn, err := c.gate.wait(ctx, req, &tries.patience)
 		if err != nil {
-			return loop.ModelReply{}, backoff.Permanent(tries.afterAll(err))
+			return nil, tries.afterAll(err)
 		}
 		reply, err := c.attempt(ctx, req, out)
 		if err == nil {
@@ -23,15 +23,21 @@ func (c *Client) send(ctx context.Context, tries *tries, req request, out *piece
 			return reply, nil
 		}
 		if ctx.Err() != nil {
-			return loop.ModelReply{}, backoff.Permanent(context.Cause(ctx))
+			return nil, context.Cause(ctx)
 		}
 		tries.last = asFailure(err)
 		c.gate.failed(ctx, turn, tries.last)
 		if !tries.last.passing {
-			return loop.ModelReply{}, backoff.Permanent(tries.last)
+			return nil, tries.last
 		}
-		return loop.ModelReply{}, tries.last
-	}, backoff.WithContext(tries, ctx), nil, c.conf.timer())
+		wait := tries.NextBackOff()
+		if wait == backoff.Stop {
+			return nil, tries.last
+		}
+		if err := c.conf.sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // tries decides how long to wait before the next attempt of one request: what the endpoint asked for, else one second
@@ -97,7 +103,7 @@ func (t *wallTimer) Stop() {
 }
 
 // sleep waits with the configured timer, or until ctx ends, whose cause it returns then.
-func (c Config) sleep(ctx context.Context, d time.Duration) error {
+func (c *Config) sleep(ctx context.Context, d time.Duration) error {
 	t := c.timer()
 	t.Start(d)
 	defer t.Stop()
@@ -109,7 +115,7 @@ func (c Config) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (c Config) timer() backoff.Timer {
+func (c *Config) timer() backoff.Timer {
 	if c.Timer != nil {
 		return c.Timer()
 	}

@@ -47,7 +47,7 @@ func looksStreamed(h http.Header, body *bufio.Reader) bool {
 	}
 }
 
-// replyStream reads a streamed reply. go-openai makes the request and closes the response, but its reader is not used: it
+// replyStream reads a streamed reply. go-openai makes the request, but its reader is not used: it
 // takes the end of a broken connection for the end of the reply, gives up at an empty data line and after 300 comments,
 // loses the status of an error, and refuses a chunk for one field it does not need.
 type replyStream struct {
@@ -138,8 +138,8 @@ type eventReader struct {
 	replyLike bool // what was too long began as a piece of a reply does
 }
 
-// next returns the next event whose data is not empty. Data that is whole after its first line is an event without
-// waiting for the line after it. The error is [io.EOF] at the end, or how the connection broke.
+// next returns the next event whose data is not empty. It is valid until the next call. Data that is whole after its first
+// line is an event without waiting for the line after it. The error is [io.EOF] at the end, or how the connection broke.
 func (r *eventReader) next() (event, error) {
 	var e event
 	for {
@@ -185,9 +185,12 @@ func (e *event) add(line []byte) bool {
 		e.data = append(append(e.data, '\n'), line...)
 		return false // at the end of the event, not at each of its lines: that would take time in their number's square
 	}
+	if e.done = bytes.EqualFold(bytes.TrimSpace(line), []byte("[DONE]")); e.done || json.Valid(line) {
+		e.data = line
+		return true
+	}
 	e.data = append(e.data, line...)
-	e.done = bytes.EqualFold(bytes.TrimSpace(line), []byte("[DONE]"))
-	return e.done || json.Valid(line)
+	return false
 }
 
 // line returns the next line without its end, which is a line feed, a carriage return or both. It is valid until the next
@@ -202,6 +205,9 @@ func (r *eventReader) line() ([]byte, error) {
 			whole = bytes.TrimPrefix(whole, []byte("\ufeff"))
 		}
 		whole = bytes.TrimSuffix(bytes.TrimSuffix(whole, []byte("\n")), []byte("\r"))
+		if bytes.IndexByte(whole, '\r') < 0 {
+			return whole, nil
+		}
 		r.lines = bytes.Split(whole, []byte("\r"))
 	}
 	line := r.lines[0]

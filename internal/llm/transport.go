@@ -2,10 +2,10 @@ package llm
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -19,13 +19,11 @@ const maxBody = 4 << 20
 
 // exchange travels in the context of one HTTP request, through go-openai, to the transport.
 type exchange struct {
-	extras []byte      // members for the end of the body's JSON object, each with a comma before it
-	header http.Header // in addition to go-openai's
-	alive  func(phase) // set where the request asks for a stream: called for each event of it
+	request *request    // whose body is written by us
+	header  http.Header // in addition to go-openai's
+	alive   func(phase) // set where the request asks for a stream: called for each event of it
 
-	// What came where the request asks for a stream: a stream, or else a whole reply.
-	stream *replyStream
-	whole  openai.ChatCompletionResponse
+	response *http.Response // what came, not read yet
 
 	oversize bool // the reply is longer than is read, and what was read is its beginning
 }
@@ -41,68 +39,84 @@ const (
 
 type exchangeKey struct{}
 
-// transport stands between go-openai and the network. It completes requests, and what it lets through of the responses
-// is always a chat completion with at least one choice, or a stream (stream.go); everything else is a *failure. Redirects are failures too: a
-// followed one would become a GET and lose the prompt.
+// transport stands between go-openai and the network, in place of an [http.Client]: that would follow redirects, as a GET
+// without the prompt. It completes requests, and keeps responses for us, who read them after go-openai: it would read each
+// text twice more, and hides some of what endpoints say.
 type transport struct {
 	next   http.RoundTripper
 	secret string // never shown
 	now    func() time.Time
 }
 
-// RoundTrip implements [http.RoundTripper].
-func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	ex, _ := req.Context().Value(exchangeKey{}).(*exchange)
-	out, err := complete(req, ex)
-	if err != nil {
+var _ openai.HTTPDoer = (*transport)(nil)
+
+// Do implements [openai.HTTPDoer]. go-openai gets an empty object for the response. A call waits here for most of its time,
+// thousands of them at once, so there should be little on the stack.
+func (t *transport) Do(req *http.Request) (*http.Response, error) {
+	ex, ours := req.Context().Value(exchangeKey{}).(*exchange)
+	if !ours {
+		return nil, errors.New("not a request of this client")
+	}
+	if err := ex.request.complete(req); err != nil {
 		return nil, err
 	}
-	resp, err := t.next.RoundTrip(out)
+	maps.Copy(req.Header, ex.header)
+	resp, err := t.next.RoundTrip(req)
 	if err != nil {
 		return nil, classifyTransport(err)
 	}
-	streamed := ex != nil && ex.alive != nil
+	ex.response = resp
+	return &http.Response{StatusCode: http.StatusOK, Header: resp.Header, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+}
+
+// receive reads the response of an exchange: a stream, of which it reads the beginning only, where the request asks for one,
+// or else a chat completion with at least one choice. Everything else is a *failure, redirects too.
+func (t *transport) receive(ex *exchange) (*replyStream, *openai.ChatCompletionResponse, error) {
+	resp := ex.response
+	if !ex.request.streamed() || resp.StatusCode/100 != 2 {
+		whole, err := t.receiveWhole(resp.Body, ex)
+		return nil, whole, err
+	}
 	from := bufio.NewReader(resp.Body)
-	if streamed && resp.StatusCode/100 == 2 && looksStreamed(resp.Header, from) {
-		ex.stream = &replyStream{events: eventReader{r: from}, alive: ex.alive, hide: t.hide}
-		return resp, nil
+	if looksStreamed(resp.Header, from) {
+		return &replyStream{events: eventReader{r: from}, alive: ex.alive, hide: t.hide}, nil, nil
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(from, maxBody+1))
-	if len(body) <= maxBody && err != nil {
-		return nil, classifyTransport(fmt.Errorf("the response broke off after %d bytes: %w", len(body), err))
+	whole, err := t.receiveWhole(from, ex)
+	return nil, whole, err
+}
+
+func (t *transport) receiveWhole(from io.Reader, ex *exchange) (*openai.ChatCompletionResponse, error) {
+	buf := takeBuffer()
+	defer giveBuffer(buf)
+	_, err := buf.ReadFrom(io.LimitReader(from, maxBody+1))
+	if buf.Len() <= maxBody && err != nil {
+		return nil, classifyTransport(fmt.Errorf("the response broke off after %d bytes: %w", buf.Len(), err))
 	}
-	completion, f := t.read(resp, body, ex)
+	whole, f := t.read(buf.Bytes(), ex)
 	if f != nil {
 		return nil, t.hide(f)
 	}
-	mended := encode(completion)
-	if streamed {
-		ex.whole = completion
-	}
-	resp.StatusCode, resp.Status = http.StatusOK, "200 OK"
-	resp.Body = io.NopCloser(bytes.NewReader(mended))
-	resp.ContentLength = int64(len(mended))
-	return resp, nil
+	return whole, nil
 }
 
-// read turns a whole response into a chat completion, or a failure.
-func (t *transport) read(resp *http.Response, body []byte, ex *exchange) (openai.ChatCompletionResponse, *failure) {
-	none := openai.ChatCompletionResponse{}
+// read turns a whole response into a chat completion, or a failure. Nothing of the body is kept.
+func (t *transport) read(body []byte, ex *exchange) (*openai.ChatCompletionResponse, *failure) {
+	resp := ex.response
 	switch ok := resp.StatusCode/100 == 2; {
 	case ok && len(body) > maxBody:
 		text, f := beginning(body)
-		if f == nil && ex != nil {
-			ex.oversize = true
-		}
+		ex.oversize = f == nil
 		return completionOf(text), f
 	case ok:
+		if completion, clean := readClean(body); clean {
+			return completion, nil
+		}
 		return mend(body)
 	}
 	if text, ok := failedGeneration(resp.StatusCode, body); ok {
 		return completionOf(text), nil
 	}
-	return none, classify(resp.StatusCode, resp.Header, body, t.now())
+	return nil, classify(resp.StatusCode, resp.Header, body, t.now())
 }
 
 // hide takes the key out of what an endpoint said.
@@ -112,29 +126,4 @@ func (t *transport) hide(f *failure) *failure {
 		f.param = strings.ReplaceAll(f.param, t.secret, "[key]")
 	}
 	return f
-}
-
-// complete returns the request with what its exchange adds.
-func complete(req *http.Request, ex *exchange) (*http.Request, error) {
-	if ex == nil || req.Body == nil {
-		return req, nil
-	}
-	defer req.Body.Close()
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read the request to send: %w", err)
-	}
-	end := bytes.LastIndexByte(body, '}')
-	if end < 0 {
-		return nil, errors.New("the request to send is no JSON object")
-	}
-	body = append(append(body[:end:end], ex.extras...), '}')
-	out := req.Clone(req.Context())
-	for name, values := range ex.header {
-		out.Header[name] = values
-	}
-	out.ContentLength = int64(len(body))
-	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	out.Body, err = out.GetBody()
-	return out, err
 }

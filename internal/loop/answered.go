@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
+
+	"ratchet/internal/plan"
 )
 
 // replied folds a person's reply to the open question.
@@ -95,10 +97,7 @@ func (s *State) settled(q *Question, d Reply) {
 	}
 	switch o.Outcome {
 	case "done":
-		if s.Results == nil {
-			s.Results = map[string]json.RawMessage{}
-		}
-		s.Results[q.Call] = orNull(o.Result)
+		s.Results = append(s.Results, CallResult{q.Call, orNull(o.Result)})
 	case "give_up":
 		s.end(Cancelled{Reason: "given up by a person after a call whose outcome is unknown", By: d.By})
 	}
@@ -143,6 +142,9 @@ func (s *State) unanswered(d Timeout) {
 
 // fingerprint identifies a call by tool and arguments, whatever the order of the arguments' keys.
 func fingerprint(tool string, args json.RawMessage) string {
+	if sorted, plain := plan.Canonical(args); plain {
+		return digest([]byte(tool), []byte{0}, sorted)
+	}
 	dec := json.NewDecoder(bytes.NewReader(args))
 	dec.UseNumber()
 	var v any

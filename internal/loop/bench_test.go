@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,10 +27,10 @@ import (
 const inFlight = 32
 
 func init() {
-	debug.SetGCPercent(gcPercent) // as the worker program does
+	debug.SetGCPercent(gcPercent)
 }
 
-// gcPercent is that of the worker program.
+// gcPercent is that of the worker program while its heap is small.
 const gcPercent = 400
 
 // BenchmarkEngine compares the engine with a model that takes no time to the floor, bare appends of 1 KB to the journal
@@ -53,7 +54,8 @@ func benchEngine(b *testing.B, sync string, steps int) {
 		b.Fatal(err)
 	}
 	bu := bustest.Open(b, nc, bus.Options{Lease: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
-	stop := startBench(b, bu, instantModel{steps: steps})
+	paces := &paces{left: map[loop.RunID]time.Time{}}
+	stop := startBench(b, bu, timedModel{instantModel{steps: steps}, paces})
 	defer stop()
 	ends := watchEnds(b, nc)
 
@@ -66,6 +68,7 @@ func benchEngine(b *testing.B, sync string, steps int) {
 	}
 	before := bareAppends(b, js, "before", floor/2)
 
+	paces.clear()
 	cpu, mem, size := cpuTime(), allocations(), stored(b, js)
 	b.ResetTimer()
 	took := driveRuns(b, js, ends, "run", runs)
@@ -84,7 +87,57 @@ func benchEngine(b *testing.B, sync string, steps int) {
 	b.ReportMetric(float64(cpu.Microseconds())/appends, "cpu-µs/append")
 	b.ReportMetric(float64(mem)/appends, "allocs/append")
 	b.ReportMetric(float64(size)/float64(runs), "stored-B/run")
+	b.ReportMetric(paces.quantile(0.50), "overhead-p50-ms")
+	b.ReportMetric(paces.quantile(0.99), "overhead-p99-ms")
 	b.ReportMetric(0, "ns/op")
+}
+
+// timedModel measures the overhead of steps: from a reply to the next request of the same run.
+type timedModel struct {
+	instantModel
+	paces *paces
+}
+
+func (m timedModel) Complete(ctx context.Context, r loop.ModelRequest) (loop.ModelReply, error) {
+	m.paces.came(r.Run)
+	defer m.paces.went(r.Run)
+	return m.instantModel.Complete(ctx, r)
+}
+
+type paces struct {
+	mu    sync.Mutex
+	left  map[loop.RunID]time.Time
+	spent []time.Duration
+}
+
+func (p *paces) came(id loop.RunID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at, known := p.left[id]; known {
+		p.spent = append(p.spent, time.Since(at))
+		delete(p.left, id)
+	}
+}
+
+func (p *paces) went(id loop.RunID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left[id] = time.Now()
+}
+
+func (p *paces) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.left)
+	p.spent = make([]time.Duration, 0, 1<<20)
+}
+
+// quantile is in milliseconds.
+func (p *paces) quantile(q float64) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slices.Sort(p.spent)
+	return float64(p.spent[int(q*float64(len(p.spent)-1))].Microseconds()) / 1000
 }
 
 // BenchmarkBytes shows that what a run stores grows with its steps and no faster.

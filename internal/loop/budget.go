@@ -10,11 +10,11 @@ import (
 const bytesPerToken = 4
 
 // estimate is how many tokens the prompt of a request has, as the endpoint counts them if its last count is a guide.
-func (dr *drive) estimate(r ModelRequest) int { return int(float64(rawEstimate(r)) * dr.scale()) }
+func (dr *drive) estimate(r *ModelRequest) int { return int(float64(rawEstimate(r)) * dr.scale()) }
 
 // rawEstimate leaves the schema of the reply out: some endpoints count it and some do not, and the count of the last prompt
 // tells.
-func rawEstimate(r ModelRequest) int {
+func rawEstimate(r *ModelRequest) int {
 	size := promptBytes(r.Messages)
 	for _, t := range r.Tools {
 		size += len(t.Description) + len(t.Schema)
@@ -29,17 +29,17 @@ func (dr *drive) scale() float64 {
 	return dr.measured
 }
 
-// measure learns from the endpoint's count of a prompt. What is far off is the endpoint's fancy, such as a count without
-// cached tokens, and is not followed all the way.
-func (dr *drive) measure(r ModelRequest, u Usage) {
+// measure learns from the endpoint's count of a prompt whose estimate was size. What is far off is the endpoint's fancy, such
+// as a count without cached tokens, and is not followed all the way.
+func (dr *drive) measure(size int, u Usage) {
 	if u.PromptTokens > 0 {
-		dr.measured = min(max(float64(u.PromptTokens)/float64(rawEstimate(r)), 0.5), 4)
+		dr.measured = min(max(float64(u.PromptTokens)/float64(size), 0.5), 4)
 	}
 }
 
 // prepare looks whether the prompt fits into the window and into what is left of the run's tokens, and commits what has to
 // happen first: a Summary, or the run's end. ready means that the model can be asked.
-func (dr *drive) prepare(d AskModel, r ModelRequest) (ready bool, err error) {
+func (dr *drive) prepare(d AskModel, r *ModelRequest) (ready bool, err error) {
 	size := dr.estimate(r)
 	if d.Purpose == PurposeStep && size > dr.w.Window {
 		if made, err := dr.makeRoom(d, r, dr.room()); made || err != nil {
@@ -68,7 +68,7 @@ func (dr *drive) room() int { return int(float64(dr.w.Window*bytesPerToken) / dr
 
 // makeRoom compacts the conversation so that the prompt fits into so many bytes, or asks for what that takes. made is false
 // where it can't be made much shorter.
-func (dr *drive) makeRoom(d AskModel, r ModelRequest, window int) (made bool, err error) {
+func (dr *drive) makeRoom(d AskModel, r *ModelRequest, window int) (made bool, err error) {
 	rest := rawEstimate(r)*bytesPerToken - promptBytes(dr.state.Transcript)
 	sum, can := dr.state.compact(rest, window)
 	if !can {

@@ -14,31 +14,32 @@ func (dr *drive) invocation(c OpenCall) Invocation {
 	t, _ := dr.state.offered(c.Tool)
 	return Invocation{
 		Run: dr.id, User: dr.state.Task.User, Call: c.Call, Tool: c.Tool, Digest: t.Digest, Arguments: c.Arguments, Checked: true, Vars: dr.state.Task.Vars,
-		Results: dr.state.guardResults(),
+		Results: earlier(dr.state.Results),
 	}
 }
 
-// guardResults returns the results so far, for a guard to compare with. Copied, since calls run while others end.
-func (s *State) guardResults() map[string]json.RawMessage {
-	if len(s.Results) == 0 {
-		return nil
+// earlier returns the results so far by call, for a guard to compare with. The list only grows, so what it was stays as it was
+// while the call runs.
+func earlier(results []CallResult) func() map[string]json.RawMessage {
+	return func() map[string]json.RawMessage {
+		byCall := make(map[string]json.RawMessage, len(results))
+		for _, r := range results {
+			byCall[r.Call] = r.Result
+		}
+		return byCall
 	}
-	out := make(map[string]json.RawMessage, len(s.Results))
-	for k, v := range s.Results {
-		out[k] = v
-	}
-	return out
 }
 
 // runCall runs a tool whose repeat is harmless right away. A once tool is guarded first, then written down as started,
 // and only then sent.
 func (dr *drive) runCall(d RunCall) error {
-	if dr.flights.has(d.Key()) || dr.stopping() {
+	key := d.Key()
+	if dr.flights.has(key) || dr.stopping() {
 		return nil
 	}
 	inv := dr.invocation(d.OpenCall)
 	tools := dr.w.Tools
-	dr.flights.start(dr.ctx, d.Key(), func(ctx context.Context) landing {
+	dr.flights.start(dr.ctx, key, func(ctx context.Context) landing {
 		if problems := tools.Guard(ctx, inv); len(problems) > 0 {
 			if ctx.Err() != nil {
 				return func(*drive) error { return nil }
@@ -66,7 +67,7 @@ func guarded(problems []string) Outcome {
 // confirmed heartbeat: a heartbeat confirmed late proves nothing.
 func (dr *drive) launch(c OpenCall, inv Invocation) error {
 	var moment time.Time
-	e, err := dr.commitEvent(func(s *State) Data {
+	stored, err := dr.commitEvent(func(s *State) Data {
 		open := s.call(c.Call)
 		if s.Ending != nil || open == nil || !open.sameStart(c) {
 			return nil // ended, or started by another worker meanwhile: what is known of it does not count any more
@@ -74,7 +75,7 @@ func (dr *drive) launch(c OpenCall, inv Invocation) error {
 		moment = time.Now()
 		return Started{Call: c.Call}
 	})
-	if err != nil || e.N == 0 {
+	if err != nil || !stored {
 		return err
 	}
 	if time.Since(moment) > dr.w.Lease || dr.lease.age() > dr.w.Lease {

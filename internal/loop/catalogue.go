@@ -234,15 +234,18 @@ func (w *Worker) toolbox(ctx context.Context, s *State, today bool) (tools Toolb
 		names[i] = t.Name
 	}
 	live, gone := w.Tools.Offer(names)
-	now := NewToolbox(live)
 	switch {
 	case len(s.Tools) == 0:
-		return now, gone, "", nil
+		return NewToolbox(live), gone, "", nil
 	case s.Catalogue == "":
-		return now, gone, unpinnedTools, nil
+		return NewToolbox(live), gone, unpinnedTools, nil
 	case today:
-		return now, gone, lostTools, nil
+		return NewToolbox(live), gone, lostTools, nil
 	}
+	if box, known := w.boxes.get(s, live); known {
+		return box, gone, "", nil
+	}
+	now := NewToolbox(live)
 	texts, err := w.catalogue(ctx, s.Catalogue)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -250,7 +253,7 @@ func (w *Worker) toolbox(ctx context.Context, s *State, today bool) (tools Toolb
 	case err != nil:
 		return Toolbox{}, nil, "", err
 	}
-	specs := make([]ToolSpec, 0, len(s.Tools))
+	specs, all := make([]ToolSpec, 0, len(s.Tools)), true
 	for _, o := range s.Tools {
 		spec, alive := now.Spec(o.Name)
 		text, pinned := texts.tools[o.Name]
@@ -258,10 +261,15 @@ func (w *Worker) toolbox(ctx context.Context, s *State, today bool) (tools Toolb
 		case pinned:
 			specs = append(specs, w.asItWas(text, o, spec))
 		case alive:
-			specs = append(specs, spec)
+			specs, all = append(specs, spec), false
 		}
 	}
-	return NewToolbox(specs), gone, "", nil
+	box := NewToolbox(specs)
+	if all {
+		box.catalogue = s.Catalogue
+	}
+	w.boxes.put(s, live, box)
+	return box, gone, "", nil
 }
 
 // asItWas is a tool with the texts of then. spec is the tool of today, empty where it is gone.

@@ -33,19 +33,18 @@ func (dr *drive) claim() (owned bool, err error) {
 
 // claimFresh claims a run that no worker has seen yet, from the event in its first wake-up, without a read.
 func (dr *drive) claimFresh() (claimed bool, err error) {
-	var wake Wake
-	if json.Unmarshal(dr.d.Body, &wake) != nil || len(wake.Event) == 0 || wake.Seq == 0 || wake.Revision == 0 {
-		return false, nil // a schedule's or another event's: the state is read
+	first, known := dr.w.fresh.take(dr.id)
+	if !known {
+		first, known = dr.firstEvent()
 	}
-	e, err := DecodeEvent(wake.Event)
-	if err != nil || e.RunID != dr.id || e.N != 1 {
-		return false, nil // the journal is read instead
+	if !known {
+		return false, nil
 	}
-	e.Seq = wake.Seq
+	e := first.event
 	dr.state, dr.tail = Step(State{RunID: dr.id}, e), e.Seq
 	dr.head = Head{Claim: Claim{N: 1}, Owner: dr.owner()}
 	h := dr.view()
-	revision, err := dr.w.Heads.Save(dr.ctx, h, wake.Revision)
+	revision, err := dr.w.Heads.Save(dr.ctx, h, first.revision)
 	if errors.Is(err, ErrConflict) {
 		dr.state, dr.head = State{}, Head{}
 		return false, nil
@@ -57,6 +56,20 @@ func (dr *drive) claimFresh() (claimed bool, err error) {
 	return true, nil
 }
 
+// firstEvent reads the event in the wake-up; known is false for a wake-up without one: a schedule's or another event's.
+func (dr *drive) firstEvent() (first firstEvent, known bool) {
+	var wake Wake
+	if json.Unmarshal(dr.d.Body, &wake) != nil || len(wake.Event) == 0 || wake.Seq == 0 || wake.Revision == 0 {
+		return firstEvent{}, false // the state is read
+	}
+	e, err := DecodeEvent(wake.Event)
+	if err != nil || e.RunID != dr.id || e.N != 1 {
+		return firstEvent{}, false // the journal is read instead
+	}
+	e.Seq = wake.Seq
+	return firstEvent{e, wake.Revision}, true
+}
+
 func (dr *drive) owner() *Owner {
 	return &Owner{Worker: dr.w.Name, Wake: dr.d.Seq, Delivery: dr.d.Attempt}
 }
@@ -65,6 +78,7 @@ func (dr *drive) claimed(h Head, revision uint64) {
 	dr.head, dr.revision = h, revision
 	dr.savedN, dr.savedAt = h.N, time.Now()
 	dr.began = dr.state.N
+	dr.d.Header, dr.d.Body = nil, nil // which the queue keeps, and nobody here needs any more
 	dr.w.hold(dr)
 }
 
@@ -208,7 +222,7 @@ func (dr *drive) countLost() error {
 		if err != nil {
 			return err
 		}
-		lost := rawEstimate(r)
+		lost := rawEstimate(&r)
 		if dr.w.SummaryModel != "" && lost > dr.w.Window {
 			lost += digestBytes / bytesPerToken // it may have been a summary, whose prompt is shorter
 		}
@@ -225,40 +239,14 @@ func (dr *drive) forget() error {
 	return nil
 }
 
-// meetClosed handles a wake-up for a run that has ended and was closed: it expires, or it does not yet.
+// meetClosed handles a wake-up for a run that has ended and was closed: there is nothing to do, unless its time has come. The
+// sweep finds that by itself; workers of before had a schedule for it.
 func (dr *drive) meetClosed(head Head, revision uint64) error {
-	due := head.Updated.Add(dr.w.Keep)
-	if dr.w.Now().Before(due) {
-		if err := dr.schedule(dr.ctx, expireSchedule, due); err != nil {
-			return err
-		}
+	if !dr.w.isDue(head) {
 		return nil
 	}
 	dr.log.Info("a finished run has expired", "ended", head.Updated)
 	return dr.w.expire(dr.ctx, dr.id, head, revision)
-}
-
-// expire removes all there is of a run that was closed, its state last: where it is interrupted, it can be done again.
-func (w *Worker) expire(ctx context.Context, id RunID, head Head, revision uint64) error {
-	if err := w.Journal.Purge(ctx, id, head.Seq); err != nil {
-		return fmt.Errorf("purge the journal of %s: %w", id, err)
-	}
-	if err := w.Blobs.DeleteBlobs(ctx, id); err != nil {
-		return fmt.Errorf("delete the results of %s: %w", id, err)
-	}
-	if err := w.forgetSaid(ctx, id, head.Session); err != nil {
-		return err
-	}
-	if err := w.Heads.Delete(ctx, id, revision); err != nil && !errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("delete the state of %s: %w", id, err)
-	}
-	return nil
-}
-
-// Expire removes all there is of a run that was closed, as a worker does once its time has come. head and revision are what is
-// stored; ErrConflict: the state was changed meanwhile. Of the configuration it needs Journal, Heads, Sessions and Blobs.
-func Expire(ctx context.Context, stores Config, id RunID, head Head, revision uint64) error {
-	return (&Worker{Config: stores}).expire(ctx, id, head, revision)
 }
 
 // schedule publishes a wake-up for a time, not sooner than a second from now.

@@ -30,11 +30,6 @@ func (dr *drive) close() error {
 	if err := dr.w.persist(dr.ctx, "queue the summary", func() error { return dr.w.queueSummary(dr.ctx, s) }); err != nil {
 		return err
 	}
-	if err := dr.w.persist(dr.ctx, "schedule the expiry", func() error {
-		return dr.schedule(dr.ctx, expireSchedule, s.Last.Add(dr.w.Keep))
-	}); err != nil {
-		return err
-	}
 	h := dr.view()
 	h.Owner, h.Closed, h.Claim = nil, true, Claim{N: s.N, Resting: true}
 	if err := dr.save(h); err != nil {
@@ -54,7 +49,7 @@ func (dr *drive) logEnd() {
 	dr.log.Info("run ended", args...)
 }
 
-// unschedule removes what may still be armed, except the expiry.
+// unschedule removes what may still be armed.
 func (dr *drive) unschedule(ctx context.Context) error {
 	for _, name := range dr.state.Schedules {
 		if err := dr.w.Wakes.Unschedule(ctx, dr.id, name); err != nil {

@@ -16,47 +16,56 @@ func (dr *drive) commit(build func(*State) Data) error {
 	return err
 }
 
-// commitEvent is commit that returns the event as stored; its n is 0 where none was.
-func (dr *drive) commitEvent(build func(*State) Data) (Event, error) {
+// commitEvent is commit that says whether an event was stored.
+func (dr *drive) commitEvent(build func(*State) Data) (stored bool, err error) {
 	for failures := 0; ; failures++ {
 		data := build(&dr.state)
 		if data == nil {
-			return Event{}, nil
+			return false, nil
 		}
-		e := dr.w.event(dr.id, dr.state.N+1, dr.state.ofChild(data))
-		e.Metadata = dr.state.Metadata()
-		seq, err := dr.w.Journal.Append(dr.ctx, e, dr.tail)
-		if err == nil {
-			e.Seq = seq
-			dr.fold(e)
-			return e, nil
-		}
-		if dr.ctx.Err() != nil {
-			return Event{}, context.Cause(dr.ctx)
-		}
-		if errors.Is(err, ErrRefused) {
-			return Event{}, fmt.Errorf("store event %d of %s: %w", e.N, dr.id, err)
-		}
-		if !errors.Is(err, ErrConflict) {
-			if failures%10 == 0 {
-				dr.log.Warn("an event could not be stored; the journal is read before another try", "event", e.Type(), "error", err)
-			}
-			pause(dr.ctx, failures, dr.w.longestPause())
-		}
-		// After any error the picture of the run is a guess: whether the event is stored is for the journal to say.
-		before := dr.tail
-		stored, reloadErr := dr.reloadFor(e)
-		if reloadErr != nil || stored.N > 0 {
-			return stored, reloadErr
-		}
-		if dr.tail == before && errors.Is(err, ErrConflict) {
-			pause(dr.ctx, failures, dr.w.longestPause()) // with something that can't be seen yet
+		if stored, err := dr.append(data, failures); stored || err != nil {
+			return stored, err
 		}
 	}
 }
 
+// append stores an event and folds it. Not stored without an error means that the run may have moved on, and the event is to
+// be made again.
+func (dr *drive) append(data Data, failures int) (stored bool, err error) {
+	e := dr.w.event(dr.id, dr.state.N+1, dr.state.ofChild(data))
+	e.Metadata = dr.state.Metadata()
+	e.Seq, err = dr.w.Journal.Append(dr.ctx, e, dr.tail)
+	if err == nil {
+		dr.fold(e)
+		return true, nil
+	}
+	if dr.ctx.Err() != nil {
+		return false, context.Cause(dr.ctx)
+	}
+	if errors.Is(err, ErrRefused) {
+		return false, fmt.Errorf("store event %d of %s: %w", e.N, dr.id, err)
+	}
+	if !errors.Is(err, ErrConflict) {
+		if failures%10 == 0 {
+			dr.log.Warn("an event could not be stored; the journal is read before another try", "event", e.Type(), "error", err)
+		}
+		pause(dr.ctx, failures, dr.w.longestPause())
+	}
+	// After any error the picture of the run is a guess: whether the event is stored is for the journal to say.
+	before := dr.tail
+	stored, reloadErr := dr.reloadFor(e)
+	if reloadErr != nil || stored {
+		return stored, reloadErr
+	}
+	if dr.tail == before && errors.Is(err, ErrConflict) {
+		pause(dr.ctx, failures, dr.w.longestPause()) // with something that can't be seen yet
+	}
+	return false, nil
+}
+
 func (dr *drive) fold(e Event) {
-	dr.state, dr.tail = Step(dr.state, e), e.Seq
+	dr.state.step(e)
+	dr.tail = e.Seq
 }
 
 // reload folds what others appended to the run. It returns errStepAside where another worker owns it.
@@ -66,7 +75,7 @@ func (dr *drive) reload() error {
 }
 
 // reloadFor is reload that also says whether the event mine, whose append had an unknown outcome, is stored.
-func (dr *drive) reloadFor(mine Event) (stored Event, err error) {
+func (dr *drive) reloadFor(mine Event) (stored bool, err error) {
 	err = dr.w.persist(dr.ctx, "read what moved the run on", func() error {
 		if err := dr.stillOwner(); err != nil {
 			return err
@@ -81,7 +90,7 @@ func (dr *drive) reloadFor(mine Event) (stored Event, err error) {
 			}
 			dr.fold(e)
 			if e.N == mine.N && e.Source == mine.Source && e.Time.Equal(mine.Time) && e.Type() == mine.Type() {
-				stored = e
+				stored = true
 			}
 		}
 		dr.tail = page.Last
@@ -133,7 +142,7 @@ func (dr *drive) commitScheduled(name func(n uint64) string, at func() time.Time
 		}); err != nil {
 			return err
 		}
-		e, err := dr.commitEvent(func(s *State) Data {
+		stored, err := dr.commitEvent(func(s *State) Data {
 			if s.N+1 != n {
 				return nil // the schedule's name is for another event
 			}
@@ -144,7 +153,7 @@ func (dr *drive) commitScheduled(name func(n uint64) string, at func() time.Time
 			return dr.wakeAfterLoss(n)
 		case err != nil:
 			return err
-		case e.N > 0:
+		case stored:
 			dr.armed[name(n)] = true
 			return nil
 		case slices.Contains(dr.state.Schedules, name(n)):

@@ -117,8 +117,8 @@ func (s *State) cut(starts []int, whole bool, now, aim, most int) (at int, found
 			switch {
 			case whole && e.kind != fromPerson:
 				size -= len(e.Content)
-			case !whole && e.short != "":
-				size -= len(e.Content) - len(e.short)
+			case !whole && e.short() != "":
+				size -= len(e.Content) - len(e.short())
 			}
 		}
 		if size <= min(aim, most) {
@@ -148,8 +148,8 @@ func digestOf(entries []entry) string {
 					lines = append(lines, strings.TrimSuffix(line, "\n"))
 				}
 			}
-		case e.kind == fromTool && e.short != "":
-			lines = append(lines, strings.TrimPrefix(e.short, reactMark))
+		case e.kind == fromTool && e.short() != "":
+			lines = append(lines, strings.TrimPrefix(e.short(), reactMark))
 		case e.kind == fromTool:
 			line, _, _ := strings.Cut(strings.TrimPrefix(e.Content, reactMark), "\n")
 			if strings.HasPrefix(line, "[call ") {
@@ -194,8 +194,8 @@ func (s *State) summarized(d Summary) {
 			if e.holdsData() {
 				e.Content = excerpt(e.Content, d.Each)
 			}
-		case !d.Whole && e.short != "":
-			e.Content, e.short = e.short, ""
+		case !d.Whole && e.short() != "":
+			e.Content, e.line = e.short(), nil
 		}
 		s.add(e)
 	}

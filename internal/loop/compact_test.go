@@ -103,7 +103,7 @@ func (b *blobsHere) GetBlob(_ context.Context, name string) ([]byte, error) {
 	return data.([]byte), nil
 }
 
-func (b *blobsHere) DeleteBlobs(context.Context, loop.RunID) error {
+func (b *blobsHere) DeleteBlobs(context.Context, ...loop.RunID) error {
 	b.stored.Clear()
 	return nil
 }

@@ -37,11 +37,13 @@ type Config struct {
 	Lease       time.Duration // how long a wake-up stays with a worker that says nothing; 10s; as set in the consumer
 	Grace       time.Duration // time that steps in hand get at shutdown; 20s
 	Keep        time.Duration // how long a finished run is kept; 168h
-	Sweep       time.Duration // how often somebody looks for runs that nobody will wake; 1m
-	History     int           // messages of the session that a run is shown; 20
-	Summaries   bool          // keep a summary of what was said in a session before those messages
-	Facts       int           // facts that a run is shown; 3
-	Window      int           // tokens that a prompt may have before the oldest of it is compacted; 24000
+	// Sweep is how often somebody looks for runs that nobody will wake, and for those whose time has come; 1m, or a quarter of
+	// Keep where that is less.
+	Sweep     time.Duration
+	History   int  // messages of the session that a run is shown; 20
+	Summaries bool // keep a summary of what was said in a session before those messages
+	Facts     int  // facts that a run is shown; 3
+	Window    int  // tokens that a prompt may have before the oldest of it is compacted; 24000
 	// SummaryModel sums up turns that are left out of a prompt; empty: their calls are listed. It makes the summaries of
 	// sessions too; empty: the model that is asked where none is named does.
 	SummaryModel string
@@ -63,7 +65,7 @@ func (c Config) withDefaults() Config {
 	c.Lease = cmp.Or(c.Lease, 10*time.Second)
 	c.Grace = cmp.Or(c.Grace, 20*time.Second)
 	c.Keep = cmp.Or(c.Keep, 168*time.Hour)
-	c.Sweep = cmp.Or(c.Sweep, time.Minute)
+	c.Sweep = cmp.Or(c.Sweep, min(time.Minute, max(c.Keep/4, time.Second)))
 	c.History = cmp.Or(c.History, 20)
 	c.Facts = cmp.Or(c.Facts, 3)
 	c.Window = cmp.Or(c.Window, 24_000)

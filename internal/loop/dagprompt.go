@@ -24,7 +24,7 @@ func (planExecute) opening(s *State, tools Toolbox) []Message {
 		MaxSteps int
 	}{tools.specs, s.Facts, s.Task, vars, plan.MaxDAGSteps}
 	return []Message{
-		{Role: "system", Content: s.text("system.tmpl", data)},
+		{Role: "system", Content: s.systemText("system.tmpl", tools, strings.Join(vars, " "), data)},
 		{Role: "user", Content: s.text("goal.tmpl", data)},
 	}
 }

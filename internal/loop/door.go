@@ -45,7 +45,7 @@ type verdict struct {
 
 // answerDoor handles one inbox message and settles it.
 func (w *Worker) answerDoor(ctx context.Context, d Delivery) {
-	w.Observer.Delivered(d)
+	w.Observer.Delivered(&d)
 	v, err := w.decide(ctx, d)
 	if err == nil && v.bury == "" && v.later == 0 {
 		w.done(ctx, d, v)
@@ -60,16 +60,16 @@ func (w *Worker) answerDoor(ctx context.Context, d Delivery) {
 		v.status, v.message, v.bury = OutcomeInvalid, err.Error(), "failed"
 	case err != nil:
 		log.Warn("a message could not be handled; it will be delivered again", "error", err, "deliveries", d.Attempt)
-		w.giveBack(log.Warn, d, backoff(d.Attempt))
+		w.giveBack(log.Warn, &d, backoff(d.Attempt))
 		return
 	case v.later > 0:
-		w.giveBack(log.Warn, d, v.later)
+		w.giveBack(log.Warn, &d, v.later)
 		return
 	}
 	if v.bury != "" {
 		if err := w.Graveyard.Bury(ctx, d, v.bury, v.message); err != nil {
 			log.Error("a dead letter could not be stored; the message stays in the queue", "error", err)
-			w.giveBack(log.Warn, d, backoff(d.Attempt))
+			w.giveBack(log.Warn, &d, backoff(d.Attempt))
 			return
 		}
 		log.Warn("a message can't be processed and is put aside as a dead letter", "reason", v.bury, "error", v.message)
@@ -94,7 +94,7 @@ func (w *Worker) doorLog(d Delivery, v verdict) *slog.Logger {
 	return log
 }
 
-func (w *Worker) giveBack(warn func(string, ...any), d Delivery, delay time.Duration) {
+func (w *Worker) giveBack(warn func(string, ...any), d *Delivery, delay time.Duration) {
 	if !d.Since.IsZero() && time.Since(d.Since) > w.Lease && d.Kind != DeliverWake {
 		return // it has been delivered to another worker by now
 	}
@@ -318,6 +318,7 @@ func (w *Worker) show(ctx context.Context, e Event) (Wake, error) {
 	}
 	if encoded, err := e.Encode(); err == nil && len(encoded) <= inlineEvent {
 		wake.Event, wake.Revision = encoded, revision
+		w.fresh.put(e, revision)
 	}
 	return wake, nil
 }

@@ -15,7 +15,7 @@ import (
 // [drive.run], except where said otherwise.
 type drive struct {
 	w     *Worker
-	d     Delivery
+	d     *Delivery
 	id    RunID
 	log   *slog.Logger
 	lease *lease
@@ -24,8 +24,9 @@ type drive struct {
 	cut  context.CancelCauseFunc
 	stop <-chan struct{} // closed when no new step may begin
 
-	nudged  chan struct{} // somebody published an order for the run; written by Hear
-	doubted chan struct{} // somebody claimed the run; written by HearClaim
+	news    chan struct{} // has an element when one of these was set, or a flight has landed
+	nudged  atomic.Bool   // somebody published an order for the run; set by Hear
+	doubted atomic.Bool   // somebody claimed the run; set by HearClaim
 
 	overdrawn atomic.Bool // the lease was lost; written by heartbeats
 
@@ -40,6 +41,7 @@ type drive struct {
 	tools   Toolbox
 	opening []Message // of the prompt; nil until it is needed
 
+	limit   alarm // rings when the run's time is up
 	flights flights
 	sending map[string]bool // once calls that this drive has sent and not observed
 	seen    map[string]bool // calls whose child runs this drive has found at work
@@ -68,47 +70,68 @@ type later struct {
 
 func (l later) Error() string { return l.why }
 
-// take handles one wake-up and settles it. taking ends when no new step may begin, work when steps in hand are cut.
-func (w *Worker) take(taking, work context.Context, d Delivery) {
+// take handles one wake-up and settles it. taking ends when no new step may begin, work when steps in hand are cut. A call of it
+// lasts as long as the run is in hand, for thousands of runs at once, so there should be little on the stack: beyond 1.2 KB in
+// all, a waiting run's stack has 8 KB in place of 4.
+func (w *Worker) take(taking, work context.Context, d *Delivery) {
 	w.Observer.Delivered(d)
+	if dr := w.driveFor(taking, work, d); dr != nil {
+		dr.ended(dr.guarded())
+	}
+}
+
+// driveFor makes the drive of a wake-up. It is nil for one of no run, which is handled and settled: a job of the workers, or
+// what is none of ours.
+func (w *Worker) driveFor(taking, work context.Context, d *Delivery) *drive {
 	log := w.Log.With(logTenant, d.Tenant, logRun, d.Run, "wake", d.Seq)
-	switch d.Run {
-	case JobSweep:
-		w.job(work, log, d, w.sweep)
-		return
-	case JobLearn:
-		w.job(work, log, d, w.learn)
-		return
-	case JobTask:
-		w.job(work, log, d, w.acceptPlanned)
-		return
-	case JobSum:
-		w.job(work, log, d, w.sumUp)
-		return
+	if do := w.jobOf(taking, d); do != nil {
+		w.job(work, log, d, do)
+		return nil
 	}
 	if !ValidID(d.Tenant) || !ValidID(d.Run) {
 		w.buryWake(work, log, d, "invalid_task", "the wake-up's subject names no run")
-		return
+		return nil
 	}
 	ctx, cut := context.WithCancelCause(WithRun(work, d.RunID, ""))
-	defer cut(nil)
-	dr := &drive{
+	news := make(chan struct{}, 1)
+	return &drive{
 		w: w, d: d, id: d.RunID, log: log, lease: newLease(d), ctx: ctx, cut: cut, stop: taking.Done(),
-		nudged: make(chan struct{}, 1), doubted: make(chan struct{}, 1), flights: newFlights(), sending: map[string]bool{},
+		news: news, flights: newFlights(w.crew, news), sending: map[string]bool{},
 		seen: map[string]bool{}, armed: map[string]bool{},
 	}
-	err := dr.guarded()
+}
+
+// ended settles the wake-up of a drive that came to its end.
+func (dr *drive) ended(err error) {
 	if dr.overdrawn.Load() {
-		w.pulse.leave(dr.name())
+		dr.w.pulse.leave(dr.name())
 	}
 	dr.left(err)
-	w.settle(dr, err)
+	dr.w.settle(dr, err)
+	dr.cut(nil)
+}
+
+// jobOf returns what is to be done for a wake-up that is a job of the workers; nil for one of a run.
+func (w *Worker) jobOf(taking context.Context, d *Delivery) func(context.Context, *Delivery) error {
+	switch d.Run {
+	case JobSweep:
+		return func(ctx context.Context, _ *Delivery) error { return w.sweep(ctx, taking.Done()) }
+	case JobLearn:
+		return w.learn
+	case JobTask:
+		return w.acceptPlanned
+	case JobSum:
+		return w.sumUp
+	default:
+		return nil
+	}
 }
 
 // guarded drives the run. A panic in the fold, a strategy or a tool is a failed take-over and not the worker's end.
 func (dr *drive) guarded() (err error) {
 	defer func() {
 		dr.w.release(dr)
+		dr.limit.stop()
 		dr.flights.cut()
 		if land := dr.flights.arrived(saveKey); land != nil {
 			if saveErr := land(dr); err == nil { // the hand-over needs the revision of the last write
@@ -185,8 +208,8 @@ func (w *Worker) handOver(dr *drive, delay time.Duration) {
 	dr.giveBack(delay)
 }
 
-func (w *Worker) buryWake(ctx context.Context, log *slog.Logger, d Delivery, reason, explanation string) {
-	if err := w.Graveyard.Bury(ctx, d, reason, explanation); err != nil {
+func (w *Worker) buryWake(ctx context.Context, log *slog.Logger, d *Delivery, reason, explanation string) {
+	if err := w.Graveyard.Bury(ctx, *d, reason, explanation); err != nil {
 		log.Error("a dead letter could not be stored; the wake-up stays in the queue", "error", err)
 		w.giveBack(log.Warn, d, backoff(d.Attempt))
 		return
@@ -270,50 +293,92 @@ func (dr *drive) duties(fresh bool) []Duty {
 
 // stopping reports whether no new step may begin.
 func (dr *drive) stopping() bool {
-	select {
-	case <-dr.stop:
-		return true
-	default:
-		return false
-	}
+	return isClosed(dr.stop)
 }
 
 // await waits for the first of: something in flight came back, an order was published, the run's time is up, the state
 // is due to be saved, the drive is cut off.
 func (dr *drive) await() error {
 	dr.stepped()
-	var timeUp <-chan time.Time
-	if left, bounded := dr.timeLeft(); bounded {
-		t := time.NewTimer(left)
-		defer t.Stop()
-		timeUp = t.C
+	if dr.nudged.Load() || dr.doubted.Load() {
+		return dr.heed()
 	}
+	timeUp := dr.limit.set(dr.timeLeft())
 	select {
-	case <-dr.flights.landed:
-		dr.resumed = time.Now()
-		return dr.land()
-	case <-dr.nudged:
-		clear(dr.seen)
-		dr.peek()
-		return nil
-	case <-dr.doubted:
-		return dr.lookWhoOwns()
+	case <-dr.news:
+		return dr.heed()
 	case <-timeUp:
+		if left, bounded := dr.timeLeft(); !bounded || left > 0 {
+			dr.limit.at = time.Time{} // it was set for an earlier time
+			return nil
+		}
 		return dr.commit(timeUpIfRunning)
 	case <-dr.ctx.Done():
 		return context.Cause(dr.ctx)
 	}
 }
 
+// tell wakes the drive where it waits.
+func tell(news chan<- struct{}) {
+	select {
+	case news <- struct{}{}:
+	default: // it will look in any case
+	}
+}
+
+// heed does what there is news of.
+func (dr *drive) heed() error {
+	if err := dr.heedClaim(); err != nil {
+		return err
+	}
+	if dr.nudged.Swap(false) {
+		clear(dr.seen)
+		dr.peek()
+	}
+	return dr.land()
+}
+
+// alarm is a timer that is set anew only where its time has moved: that of a run at work hardly does from step to step.
+type alarm struct {
+	timer *time.Timer
+	at    time.Time // zero: it is not set
+}
+
+// alarmSlack is how much later than asked for an alarm may ring.
+const alarmSlack = 50 * time.Millisecond
+
+// set returns a channel that has an element some time before or soon after left has passed; nil where nothing is to be waited
+// for. Whoever hears it looks at the clock.
+func (a *alarm) set(left time.Duration, bounded bool) <-chan time.Time {
+	if !bounded {
+		return nil
+	}
+	at := time.Now().Add(left)
+	switch early := at.Sub(a.at); {
+	case a.timer == nil:
+		a.timer = time.NewTimer(left)
+	case a.at.IsZero(), early < -alarmSlack, early > time.Minute:
+		a.timer.Reset(left)
+	default:
+		return a.timer.C
+	}
+	a.at = at
+	return a.timer.C
+}
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
 // heedClaim looks who owns the run where another worker has said that it does, before anything new is begun: whoever took
 // it over begins that too.
 func (dr *drive) heedClaim() error {
-	select {
-	case <-dr.doubted:
+	if dr.doubted.Swap(false) {
 		return dr.lookWhoOwns()
-	default:
-		return nil
 	}
+	return nil
 }
 
 // lookWhoOwns heeds the word of another worker, which may also be that a child run has ended there.
@@ -324,7 +389,11 @@ func (dr *drive) lookWhoOwns() error {
 
 // land takes what came back and commits it.
 func (dr *drive) land() error {
-	for _, r := range dr.flights.take() {
+	landings := dr.flights.take()
+	if len(landings) > 0 {
+		dr.resumed = time.Now()
+	}
+	for _, r := range landings {
 		if err := r(dr); err != nil {
 			return err
 		}

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"ratchet/internal/plan"
 )
 
 const (
@@ -35,27 +38,27 @@ func (e Event) ID() string { return e.RunID.String() + "/" + strconv.FormatUint(
 // Encode returns the event as a CloudEvents 1.0 JSON object. The envelope is written by hand: encoding/json would check
 // and copy the data a second time.
 func (e Event) Encode() ([]byte, error) {
-	data, err := encodeJSON(e.Data)
+	if !ValidID(e.Tenant) || !ValidID(e.Run) {
+		return nil, fmt.Errorf("encode %s of %q: that is no valid tenant and run id", e.Type(), e.RunID.String())
+	}
+	enc := encoders.Get().(*encoder)
+	defer encoders.Put(enc)
+	data, err := enc.data(e.Data)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s of %s: %w", e.Type(), e.RunID, err)
 	}
-	out := make([]byte, 0, len(data)+len(e.Metadata)+384)
-	member := func(name, value string) {
-		out = append(out, `,"`+name+`":`...)
-		out = appendText(out, value)
-	}
-	out = append(out, `{"specversion":"1.0"`...)
-	member("id", e.ID())
-	member("type", eventTypePrefix+e.Type())
-	member("source", e.Source)
-	member("subject", e.Run)
-	member("time", e.Time.UTC().Format(time.RFC3339Nano))
-	member("datacontenttype", contentType)
-	member("tenant", e.Tenant)
-	out = append(out, `,"n":`...)
+	out := make([]byte, 0, len(data)+len(e.Metadata)+len(e.Cause)+len(e.Source)+2*(len(e.Tenant)+len(e.Run))+256)
+	out = append(out, `{"specversion":"1.0","id":"`...)
+	out = append(append(append(append(out, e.Tenant...), '/'), e.Run...), '/')
 	out = strconv.AppendUint(out, e.N, 10)
+	out = append(append(out, `","type":"`+eventTypePrefix...), e.Type()...)
+	out = plan.AppendString(append(out, `","source":`...), e.Source)
+	out = append(append(out, `,"subject":"`...), e.Run...)
+	out = e.Time.UTC().AppendFormat(append(out, `","time":"`...), time.RFC3339Nano)
+	out = append(append(out, `","datacontenttype":"`+contentType+`","tenant":"`...), e.Tenant...)
+	out = strconv.AppendUint(append(out, `","n":`...), e.N, 10)
 	if e.Cause != "" {
-		member("cause", e.Cause)
+		out = plan.AppendString(append(out, `,"cause":`...), e.Cause)
 	}
 	out = append(out, `,"data":`...)
 	out = append(out, data[:len(data)-1]...)
@@ -69,31 +72,54 @@ func (e Event) Encode() ([]byte, error) {
 	return append(out, "}}"...), nil
 }
 
-// appendText appends s as a JSON string. All that an envelope holds is plain, except perhaps a worker's name.
-func appendText(out []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, err := json.Marshal(s)
-			if err != nil { // a string can always be encoded
-				panic(err)
-			}
-			return append(out, quoted...)
-		}
-	}
-	out = append(out, '"')
-	out = append(out, s...)
-	return append(out, '"')
+// encoder writes JSON without the escaping of <, > and &, which only makes events harder to read.
+type encoder struct {
+	text bytes.Buffer
+	json *json.Encoder
 }
 
-// encodeJSON is json.Marshal without the escaping of <, > and &, which only makes events harder to read.
-func encodeJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+// maxKept is the size in bytes of the largest buffer that is kept for another event.
+const maxKept = 64 << 10
+
+var encoders = sync.Pool{New: func() any {
+	e := new(encoder)
+	e.json = json.NewEncoder(&e.text)
+	e.json.SetEscapeHTML(false)
+	return e
+}}
+
+func (e *encoder) reset() {
+	if e.text.Cap() > maxKept {
+		e.text = bytes.Buffer{}
+	}
+	e.text.Reset()
+}
+
+// encode returns v as JSON, good until the encoder is used again.
+func (e *encoder) encode(v any) ([]byte, error) {
+	e.reset()
+	if err := e.json.Encode(v); err != nil {
 		return nil, err
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return bytes.TrimSuffix(e.text.Bytes(), []byte("\n")), nil
+}
+
+// data returns the data of an event as JSON, good until the encoder is used again.
+func (e *encoder) data(d Data) ([]byte, error) {
+	e.reset()
+	if b, ok := appendData(e.text.AvailableBuffer(), d); ok {
+		e.text.Write(b) // in place, or keeps the larger buffer
+		return b, nil
+	}
+	return e.encode(d)
+}
+
+// encodeJSON is json.Marshal as events are written.
+func encodeJSON(v any) ([]byte, error) {
+	e := encoders.Get().(*encoder)
+	defer encoders.Put(e)
+	text, err := e.encode(v)
+	return bytes.Clone(text), err
 }
 
 // DecodeEvent reads what Encode wrote; the sequence is for the caller to set. An event of a type this program does not

@@ -305,6 +305,42 @@ func TestProviderOutageParksTheRun(t *testing.T) {
 	}
 }
 
+// A run that is told again and again that it is not its turn waits as long as it is told, and fails for none of it. What does
+// fail in between is counted by itself.
+func TestWaitingForATurnIsNoFailure(t *testing.T) {
+	t.Parallel()
+	const turns = 10 // more than a run waits for a model that fails
+	asked := 0
+	m := &talker{say: func(_ int, _ loop.ModelRequest) (string, error) {
+		switch asked++; {
+		case asked == 4:
+			return "", &loop.ModelError{Cause: "server_error", Message: "down", Passing: true, After: time.Second}
+		case asked <= turns:
+			return "", &loop.ModelError{Cause: "rate_limit", Message: "not now", Passing: true, Unsent: true, After: time.Second}
+		case asked == turns+1:
+			return planned, nil
+		default:
+			return answered, nil
+		}
+	}}
+	r := newTalk(t, m, nil)
+	r.submit("a", `{"goal": "g"}`)
+	var attempts []int
+	var waited time.Duration
+	events := r.untilClosed("a")
+	for _, e := range events {
+		if d, ok := e.Data.(loop.Wait); ok {
+			attempts, waited = append(attempts, d.Attempt), waited+d.Until.Sub(e.Time)
+		}
+	}
+	if want := []int{0, 0, 0, 1, 1, 1, 1, 1, 1, 1}; !slices.Equal(attempts, want) || events[len(events)-1].Type() != "answer" {
+		t.Errorf("attempts %v, want %v, events %s", attempts, want, types(events))
+	}
+	if most := (turns-1)*1100*time.Millisecond + 5*time.Second; waited > most {
+		t.Errorf("it was to wait for %s, want less than %s", waited, most)
+	}
+}
+
 func slowTool(name string, effect loop.Effect, started chan<- string, release <-chan struct{}) tools.Tool {
 	return tools.Tool{
 		Spec: loop.ToolSpec{Name: name, Description: "waits", Schema: json.RawMessage(`{"type":"object"}`), Effect: effect},
@@ -627,6 +663,78 @@ func TestExpiry(t *testing.T) {
 	r.until("a", "answer")
 }
 
+// Only runs that have ended, and long enough ago, expire; the others lie before and behind them.
+func TestExpiryLeavesOthersAlone(t *testing.T) {
+	asks, answers := converse(planned, m("ask_user", nil, `"question": "Which one?"`)), converse(planned, answered)
+	r := newRig(t, func(q llmtest.Request) llmtest.Reply {
+		if strings.Contains(q.Messages[1].Content, "wait for me") {
+			return asks(q)
+		}
+		return answers(q)
+	})
+	var later atomic.Int64
+	c := r.config()
+	c.Keep, c.Sweep = time.Hour, time.Second
+	c.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	r.start(c)
+	r.submit("waits-1", `{"goal": "wait for me", "ask": {"timeout": "24h"}}`)
+	r.until("waits-1", "question")
+	for _, id := range []string{"old-1", "old-2", "old-3"} {
+		r.submit(id, `{"goal": "g"}`)
+		r.untilClosed(id)
+	}
+	r.submit("waits-2", `{"goal": "wait for me", "ask": {"timeout": "24h"}}`)
+	r.until("waits-2", "question")
+	later.Store(int64(2 * time.Hour))
+	r.submit("new", `{"goal": "g"}`)
+	r.untilClosed("new")
+	for _, id := range []string{"old-1", "old-2", "old-3"} {
+		r.eventually(id+" is gone", func() bool {
+			_, _, err := r.bus.Load(r.ctx(), run(id))
+			return errors.Is(err, loop.ErrNotFound) && len(r.events(id)) == 0
+		})
+	}
+	for id, want := range map[string]loop.Status{"waits-1": loop.StatusWaiting, "waits-2": loop.StatusWaiting, "new": loop.StatusDone} {
+		head, _, err := r.bus.Load(r.ctx(), run(id))
+		if err != nil || head.Status != want || len(r.events(id)) == 0 {
+			t.Errorf("%s is %s with %d events, %v", id, head.Status, len(r.events(id)), err)
+		}
+	}
+	r.eventually("no wake-up is left", func() bool { // the sweep's own may be in hand
+		b, err := r.bus.Backlog(r.ctx())
+		return err == nil && b.Wakes == 0
+	})
+}
+
+// A schedule that a worker of before left for a run is no harm: early it does nothing, and later the run goes with it.
+func TestOldScheduleForAnExpiry(t *testing.T) {
+	r := newRig(t, converse(planned, answered))
+	var later atomic.Int64
+	c := r.config()
+	c.Keep, c.Sweep = time.Hour, time.Hour
+	c.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	r.start(c)
+	r.submit("a", `{"goal": "g"}`)
+	r.untilClosed("a")
+	fire := func() {
+		t.Helper()
+		if err := r.bus.Schedule(r.ctx(), run("a"), "expire", time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fire()
+	r.eventually("the early one is settled", func() bool { return r.wakes() == 1 }) // the sweep's own
+	if _, _, err := r.bus.Load(r.ctx(), run("a")); err != nil {
+		t.Errorf("the run is gone too early: %v", err)
+	}
+	later.Store(int64(2 * time.Hour))
+	fire()
+	r.eventually("the run is gone", func() bool {
+		_, _, err := r.bus.Load(r.ctx(), run("a"))
+		return errors.Is(err, loop.ErrNotFound) && len(r.events("a")) == 0
+	})
+}
+
 func TestPanicPoisonsTheRunAndNotTheWorker(t *testing.T) {
 	r := newRig(t, converse(planned, answered))
 	var panics atomic.Int64
@@ -664,10 +772,10 @@ func (f modelFunc) Complete(ctx context.Context, r loop.ModelRequest) (loop.Mode
 
 func (r *rig) eventuallyLong(what string, check func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !check() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within a minute", what)
+			r.t.Fatalf("%s: not within two minutes", what)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

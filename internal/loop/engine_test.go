@@ -150,10 +150,10 @@ func (r *rig) events(id string) []loop.Event {
 // again and again.
 func (r *rig) eventually(what string, check func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !check() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within a minute", what)
+			r.t.Fatalf("%s: not within two minutes", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -20,7 +20,9 @@ type tracked struct {
 	takes time.Duration
 
 	mu    sync.Mutex
+	calls int
 	asked []loop.RunID // each run once, in the order of first calls
+	at    []int        // how many calls there had been before each of those
 	now   map[string]int
 	most  map[string]int // by tenant, calls under way at once
 	first chan loop.RunID
@@ -36,9 +38,10 @@ func newTracked(steps int, takes time.Duration) *tracked {
 func (m *tracked) Complete(ctx context.Context, r loop.ModelRequest) (loop.ModelReply, error) {
 	m.mu.Lock()
 	if !slices.Contains(m.asked, r.Run) {
-		m.asked = append(m.asked, r.Run)
+		m.asked, m.at = append(m.asked, r.Run), append(m.at, m.calls)
 		m.first <- r.Run
 	}
+	m.calls++
 	m.now[r.Run.Tenant]++
 	m.most[r.Run.Tenant] = max(m.most[r.Run.Tenant], m.now[r.Run.Tenant])
 	m.mu.Unlock()
@@ -65,6 +68,20 @@ func (m *tracked) order() []string {
 	return out
 }
 
+// count is how many calls there have been.
+func (m *tracked) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.calls
+}
+
+// countBefore is how many calls there had been before the first for a run.
+func (m *tracked) countBefore(run string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.at[slices.IndexFunc(m.asked, func(id loop.RunID) bool { return id.Run == run })]
+}
+
 // await waits until the model has been asked for a run of the tenant.
 func (m *tracked) await(t *testing.T, tenant string) {
 	t.Helper()
@@ -86,6 +103,21 @@ func rigWith(t *testing.T, model loop.Model) *rig {
 	return &rig{t: t, nc: nc, bus: bustest.Open(t, nc, bus.Options{}), model: model}
 }
 
+// flooded has two workers with so many slots each, and tasks of the tenant flood.
+func flooded(t *testing.T, model loop.Model, tasks, slots int) *rig {
+	t.Helper()
+	r := rigWith(t, model)
+	for range 2 {
+		c := r.config()
+		c.Concurrency = slots
+		r.start(c)
+	}
+	for i := range tasks {
+		r.submitAs("flood", fmt.Sprint("f", i), "")
+	}
+	return r
+}
+
 func (r *rig) submitAs(tenant, id, fields string) {
 	r.t.Helper()
 	body := fmt.Sprintf(`{"id": %q, "goal": "g", "limits": {"max_steps": 500}%s}`, id, fields)
@@ -94,35 +126,16 @@ func (r *rig) submitAs(tenant, id, fields string) {
 	}
 }
 
-// apart names a tenant that shares no lane with the one given.
-func (r *rig) apart(tenant string) string {
-	for i := range 100 {
-		if other := fmt.Sprint("other", i); bus.GroupOf(other) != bus.GroupOf(tenant) {
-			return other
-		}
-	}
-	r.t.Fatal("all tenants share a lane")
-	return ""
-}
-
 // A tenant dumps thousands of tasks whose runs take a dozen model calls each, in step. Another's single task begins after
 // about one call, however long those runs take, on two workers whose slots are all in use.
 func TestAFloodOfOneTenantDelaysAnothersTaskByAboutOneModelCall(t *testing.T) {
 	const call, flood, slots = 2 * time.Second, 2000, 8
 	model := newTracked(24, call)
-	r := rigWith(t, model)
-	for range 2 {
-		c := r.config()
-		c.Concurrency = slots
-		r.start(c)
-	}
-	for i := range flood {
-		r.submitAs("flood", fmt.Sprint("f", i), "")
-	}
+	r := flooded(t, model, flood, slots)
 	for range 2 * slots {
 		model.await(t, "flood")
 	}
-	other := r.apart("flood")
+	other := bustest.Stranger("flood")
 	for i := range 3 {
 		began := time.Now()
 		r.submitAs(other, fmt.Sprint("single", i), "")
@@ -183,7 +196,7 @@ func TestMaxRunning(t *testing.T) {
 	}
 	model.await(t, "default")
 	r.submitAs("default", "urgent", `, "priority": "high"`)
-	other := r.apart("default")
+	other := bustest.Stranger("default")
 	r.submitAs(other, "o", "")
 	model.await(t, other)
 	for _, id := range []string{"urgent", "low0", "low19"} {
@@ -212,7 +225,7 @@ func TestMaxWaiting(t *testing.T) {
 	for i := range 60 {
 		r.submitAs("default", fmt.Sprint("r", i), "")
 	}
-	other := r.apart("default")
+	other := bustest.Stranger("default")
 	r.submitAs(other, "o", "")
 	var dead []bus.DeadLetter
 	r.eventually("all tasks are through the door", func() bool {

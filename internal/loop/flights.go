@@ -13,9 +13,10 @@ type landing func(*drive) error
 // flights are the effects of a run that are under way. start, take, has, abort and empty belong to the goroutine of the
 // drive; the flights themselves run in goroutines of their own.
 type flights struct {
-	landed chan struct{} // has an element when there is something to take
+	landed chan<- struct{} // is told when there is something to take
 	active map[string]*flight
 	wait   *sync.WaitGroup
+	crew   *crew
 
 	mu   *sync.Mutex
 	back *[]arrival
@@ -32,9 +33,9 @@ type arrival struct {
 	land landing
 }
 
-func newFlights() flights {
+func newFlights(c *crew, landed chan<- struct{}) flights {
 	return flights{
-		landed: make(chan struct{}, 1), active: map[string]*flight{}, wait: new(sync.WaitGroup),
+		crew: c, landed: landed, active: map[string]*flight{}, wait: new(sync.WaitGroup),
 		mu: new(sync.Mutex), back: new([]arrival),
 	}
 }
@@ -48,16 +49,15 @@ func (f *flights) start(ctx context.Context, key string, fly func(context.Contex
 	ctx, cancel := context.WithCancel(ctx)
 	fl := &flight{cancel: cancel}
 	f.active[key] = fl
-	f.wait.Go(func() {
+	f.wait.Add(1)
+	f.crew.run(func() {
+		defer f.wait.Done()
 		defer cancel()
 		land := safely(ctx, key, fly)
 		f.mu.Lock()
 		*f.back = append(*f.back, arrival{key, fl, land})
 		f.mu.Unlock()
-		select {
-		case f.landed <- struct{}{}:
-		default:
-		}
+		tell(f.landed)
 	})
 }
 
@@ -77,7 +77,7 @@ func (f *flights) take() []landing {
 	arrivals := *f.back
 	*f.back = nil
 	f.mu.Unlock()
-	var landings []landing
+	landings := make([]landing, 0, len(arrivals))
 	for _, a := range arrivals {
 		if f.active[a.key] == a.from {
 			delete(f.active, a.key)

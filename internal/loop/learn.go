@@ -30,7 +30,7 @@ func (w *Worker) queueLearning(ctx context.Context, s *State) error {
 }
 
 // learn asks the model for the durable facts of an ended run and stores them.
-func (w *Worker) learn(ctx context.Context, d Delivery) error {
+func (w *Worker) learn(ctx context.Context, d *Delivery) error {
 	var job learnJob
 	if err := json.Unmarshal(d.Body, &job); err != nil || !ValidID(d.Tenant) || !ValidID(job.Run) || w.Memory == nil {
 		w.Log.Warn("a learning job can't be done; it is dropped", "tenant", d.Tenant, "body", clip(string(d.Body), 200))

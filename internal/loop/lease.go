@@ -16,7 +16,7 @@ type lease struct {
 }
 
 // newLease returns the lease of a delivery.
-func newLease(d Delivery) *lease {
+func newLease(d *Delivery) *lease {
 	l := &lease{settler: d.Settler, origin: d.Since}
 	if l.origin.IsZero() {
 		l.origin = time.Now()

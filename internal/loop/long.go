@@ -8,7 +8,7 @@ import (
 
 // judged turns the model's reply into the event to append. A reply that is too long is refused before its strategy sees it:
 // what was read of it may be its beginning alone.
-func (s *State) judged(tools Toolbox, d AskModel, r ModelReply) Data {
+func (s *State) judged(tools Toolbox, d AskModel, r *ModelReply) Data {
 	switch {
 	case d.postMortem():
 		return s.lookedBack(r)
@@ -19,7 +19,7 @@ func (s *State) judged(tools Toolbox, d AskModel, r ModelReply) Data {
 }
 
 // tooLong reports whether a reply is longer than one may be: 256 KiB of text and calls together.
-func (r ModelReply) tooLong() bool {
+func (r *ModelReply) tooLong() bool {
 	size := len(r.Text)
 	for _, c := range r.Calls {
 		size += len(c.Name) + len(c.Arguments)
@@ -28,7 +28,7 @@ func (r ModelReply) tooLong() bool {
 }
 
 // unheard is the rejection of a reply for its form alone.
-func (s *State) unheard(d AskModel, r ModelReply, problem string) Rejection {
+func (s *State) unheard(d AskModel, r *ModelReply, problem string) Rejection {
 	made := Made{Model: r.Model, Usage: &r.Usage, MS: r.MS}
 	if d.Purpose == PurposeStep {
 		made.Seen = r.Seen // of other calls the prompt has no notes in it

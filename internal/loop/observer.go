@@ -11,7 +11,7 @@ import (
 // they are given until they return.
 type Observer interface {
 	// Delivered tells that a message of a queue was taken in hand.
-	Delivered(d Delivery)
+	Delivered(d *Delivery)
 	// Driving tells that the worker has claimed a run. What it returns is the context of all that it then does for the run.
 	Driving(ctx context.Context, d Driving) context.Context
 	// Stepped tells of one step: a result was taken, judged and committed, and the next effects are under way.
@@ -60,7 +60,7 @@ const (
 type Unobserved struct{}
 
 // Delivered does nothing.
-func (Unobserved) Delivered(Delivery) {}
+func (Unobserved) Delivered(*Delivery) {}
 
 // Driving returns ctx.
 func (Unobserved) Driving(ctx context.Context, _ Driving) context.Context { return ctx }

@@ -119,6 +119,13 @@ func (s *State) Owed() []Duty {
 
 // due is Owed, whether the run is paused or not.
 func (s *State) due() []Duty {
+	if s.N > 0 && s.owingAt == s.N {
+		return s.owing
+	}
+	return s.findDue()
+}
+
+func (s *State) findDue() []Duty {
 	switch {
 	case s.N == 0 || s.Ended != nil:
 		return nil

@@ -202,14 +202,16 @@ func (dr *drive) equip() error {
 			dr.w.warnOnce("catalogue "+dr.state.Catalogue, "a run's prompt may not be what it was", "why", note,
 				"catalogue", dr.state.Catalogue, "tenant", dr.id.Tenant, "run", dr.id.Run)
 		}
-		tools.replies = dr.w.replies
+		tools.texts = dr.w.texts
 		dr.tools = tools
 		return nil
 	})
 }
 
 func (dr *drive) askModel(d AskModel) error {
-	if dr.flights.has(d.Key()) || dr.flights.has(summaryKey+d.Key()) || dr.stopping() {
+	key := d.Key()
+	underWay := !dr.flights.empty() && (dr.flights.has(key) || dr.flights.has(summaryKey+key))
+	if underWay || dr.stopping() {
 		return nil
 	}
 	request, err := dr.request(d)
@@ -217,29 +219,36 @@ func (dr *drive) askModel(d AskModel) error {
 		return err
 	}
 	squeezed := request.squeeze(d, dr.room())
-	if ready, err := dr.prepare(d, request); !ready || err != nil {
+	if ready, err := dr.prepare(d, &request); !ready || err != nil {
 		return err
 	}
 	if stream := dr.w.Stream; stream != nil && d.Purpose == PurposeStep {
 		request.Tokens = func(piece string) { stream(dr.id, d.Turn, piece) }
 	}
-	seen := dr.state.N
-	dr.flights.start(dr.ctx, d.Key(), func(ctx context.Context) landing {
-		began := time.Now()
-		reply, err := dr.w.Model.Complete(ctx, request)
-		reply.MS, reply.Seen, reply.Room = time.Since(began).Milliseconds(), seen, squeezed
+	seen, size := dr.state.N, rawEstimate(&request)
+	dr.flights.start(dr.ctx, key, func(ctx context.Context) landing {
+		reply, err := dr.w.complete(ctx, &request)
+		reply.Seen, reply.Room = seen, squeezed
 		return func(dr *drive) error {
 			if err != nil {
 				return dr.modelFailed(d, err)
 			}
-			dr.measure(request, reply.Usage)
+			dr.measure(size, reply.Usage)
 			return dr.modelReplied(d, reply)
 		}
 	})
 	return nil
 }
 
-func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
+// complete makes a model call. The reply is never nil.
+func (w *Worker) complete(ctx context.Context, r *ModelRequest) (*ModelReply, error) {
+	began := time.Now()
+	reply, err := w.Model.Complete(ctx, *r)
+	reply.MS = time.Since(began).Milliseconds()
+	return &reply, err
+}
+
+func (dr *drive) modelReplied(d AskModel, reply *ModelReply) error {
 	err := dr.commit(func(s *State) Data {
 		if !owes(s, d) {
 			return nil
@@ -263,7 +272,7 @@ func (dr *drive) modelReplied(d AskModel, reply ModelReply) error {
 
 // withMade notes in a model-made event what a call cut off by a crash may have cost, and of how the prompt was made what the
 // journal does not tell otherwise. s is the run before the event.
-func withMade(d Data, s *State, reply ModelReply, lost int) Data {
+func withMade(d Data, s *State, reply *ModelReply, lost int) Data {
 	note := func(m Made) Made {
 		m.Lost, m.Room = lost, reply.Room
 		if m.Seen == 0 && reply.Seen != s.N {
@@ -296,7 +305,8 @@ func withMade(d Data, s *State, reply ModelReply, lost int) Data {
 const causeContextLength = "context_length"
 
 // How often in a row a run waits for a model that fails, after the adapter's own short retries, and for how long the first
-// time. Doubled each time, that is twenty minutes of outage.
+// time. Doubled each time, that is twenty minutes of outage. Waits for a turn are not counted: where many runs share what an
+// endpoint takes, some wait for their turn often, and nothing is wrong.
 const (
 	modelTries = 8
 	modelPause = 5 * time.Second
@@ -328,11 +338,11 @@ func (dr *drive) modelFailed(d AskModel, err error) error {
 		if err != nil {
 			return err
 		}
-		if made, err := dr.makeRoom(d, request, rawEstimate(request)*bytesPerToken/4*3); made || err != nil {
+		if made, err := dr.makeRoom(d, &request, rawEstimate(&request)*bytesPerToken/4*3); made || err != nil {
 			return err
 		}
 	}
-	if !fault.Passing || dr.state.ModelTries >= modelTries {
+	if !fault.Passing || !fault.Unsent && dr.state.ModelTries >= modelTries {
 		return dr.commit(func(s *State) Data {
 			if !owes(s, d) {
 				return nil
@@ -340,13 +350,16 @@ func (dr *drive) modelFailed(d AskModel, err error) error {
 			return Failed{Reason: FailModelError, Message: clip(fault.Error(), 2<<10), Usage: s.Usage}
 		})
 	}
-	wait := max(fault.After, modelPause<<dr.state.ModelTries)
+	wait, counted := max(fault.After, modelPause<<dr.state.ModelTries), 1
+	if fault.Unsent {
+		wait, counted = fault.After, 0
+	}
 	return dr.commitScheduled(waitSchedule, func() time.Time { return dr.w.Now().Add(wait) },
 		func(s *State, until time.Time) Data {
 			if !owes(s, d) {
 				return nil
 			}
-			return Wait{Until: until, Why: "the model can't be asked: " + clip(fault.Error(), 500), Attempt: s.ModelTries + 1}
+			return Wait{Until: until, Why: "the model can't be asked: " + clip(fault.Error(), 500), Attempt: s.ModelTries + counted}
 		})
 }
 

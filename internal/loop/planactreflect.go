@@ -123,7 +123,7 @@ func (planActReflect) opening(s *State, tools Toolbox) []Message {
 		Task         Task
 	}{tools.specs, s.Task.offersTools(true), s.Task.Prompts["plan"], s.Facts, s.Task}
 	return []Message{
-		{Role: "system", Content: s.text("plan.tmpl", data)},
+		{Role: "system", Content: s.systemText("plan.tmpl", tools, fmt.Sprint(data.Native, " ", data.Instructions), data)},
 		{Role: "user", Content: s.text("goal.tmpl", data)},
 	}
 }
@@ -159,7 +159,7 @@ func (s *State) critique() []Message {
 	}, s.round.talk...)
 }
 
-func (planActReflect) judge(s *State, tools Toolbox, ask AskModel, r ModelReply) Data {
+func (planActReflect) judge(s *State, tools Toolbox, ask AskModel, r *ModelReply) Data {
 	made := Made{Model: r.Model, Usage: &r.Usage, MS: r.MS, Seen: r.Seen}
 	if ask.Purpose == PurposeReflect {
 		made.Seen = 0 // notes are for the planner
@@ -190,7 +190,7 @@ func (planActReflect) judge(s *State, tools Toolbox, ask AskModel, r ModelReply)
 
 // readPlanner understands the planner's reply: native calls, or a message as JSON, or, where tools are offered natively,
 // text that is the answer.
-func (s *State) readPlanner(tools Toolbox, r ModelReply) (m plan.Message, err error) {
+func (s *State) readPlanner(tools Toolbox, r *ModelReply) (m plan.Message, err error) {
 	types := []plan.Type{plan.FinalAnswer}
 	if s.round.phase == planning {
 		types = append(types, plan.ToolCall)

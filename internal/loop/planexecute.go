@@ -148,7 +148,7 @@ func (s *State) planWith(running []string) plan.Plan {
 	return p
 }
 
-func (planExecute) judge(s *State, tools Toolbox, ask AskModel, r ModelReply) Data {
+func (planExecute) judge(s *State, tools Toolbox, ask AskModel, r *ModelReply) Data {
 	made := Made{Model: r.Model, Usage: &r.Usage, MS: r.MS, Seen: r.Seen}
 	switch {
 	case ask.Purpose == PurposeFill:
@@ -177,7 +177,7 @@ func (planExecute) judge(s *State, tools Toolbox, ask AskModel, r ModelReply) Da
 	return Thought{Thought: m.Thought, Plan: s.Plan, Answer: &m.Answer, Made: made}
 }
 
-func (s *State) planned(d plan.DAG, thought string, err error, r ModelReply, made Made) Data {
+func (s *State) planned(d plan.DAG, thought string, err error, r *ModelReply, made Made) Data {
 	if err != nil {
 		return s.rejection(err.Error(), r, made)
 	}
@@ -189,7 +189,7 @@ func (s *State) planned(d plan.DAG, thought string, err error, r ModelReply, mad
 }
 
 // filled makes the call of a step whose open fields the model was asked for.
-func (s *State) filled(tools Toolbox, ask AskModel, r ModelReply, made Made) Data {
+func (s *State) filled(tools Toolbox, ask AskModel, r *ModelReply, made Made) Data {
 	step := s.dag.steps[s.dag.steps.Index(ask.About)]
 	refuse := func(problem string) Data {
 		rejection := s.rejection(s.hide(problem), r, made)

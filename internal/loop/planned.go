@@ -74,7 +74,7 @@ func (w *Worker) plan(ctx context.Context, d Delivery, id RunID, t Task) (verdic
 }
 
 // acceptPlanned accepts a task whose time has come.
-func (w *Worker) acceptPlanned(ctx context.Context, d Delivery) error {
+func (w *Worker) acceptPlanned(ctx context.Context, d *Delivery) error {
 	var p Planned
 	if err := json.Unmarshal(d.Body, &p); err != nil || !ValidID(d.Tenant) || !ValidID(p.Task.ID) {
 		w.Log.Warn("a planned task can't be read; it is dropped", "tenant", d.Tenant, "body", clip(string(d.Body), 200))
@@ -94,7 +94,7 @@ func (w *Worker) acceptPlanned(ctx context.Context, d Delivery) error {
 		t.ID += "-" + d.Time.UTC().Format(occurrence)
 	}
 	t.Every, t.NotBefore = "", ""
-	v, err := w.accept(ctx, d, Accepted{Task: t, Schedule: schedule}, t.validate())
+	v, err := w.accept(ctx, *d, Accepted{Task: t, Schedule: schedule}, t.validate())
 	switch {
 	case err != nil:
 		return err
@@ -102,7 +102,7 @@ func (w *Worker) acceptPlanned(ctx context.Context, d Delivery) error {
 		return fmt.Errorf("task %s: no worker offers its tools at the moment", t.ID)
 	case v.bury != "":
 		w.Log.Warn("a planned task can't be accepted and is put aside as a dead letter", "tenant", d.Tenant, "task", t.ID, "error", v.message)
-		return w.Graveyard.Bury(ctx, d, v.bury, v.message)
+		return w.Graveyard.Bury(ctx, *d, v.bury, v.message)
 	}
 	return nil
 }

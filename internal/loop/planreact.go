@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"ratchet/internal/plan"
 )
@@ -33,7 +34,7 @@ func (planReact) opening(s *State, tools Toolbox) []Message {
 		MinSteps int
 	}{tools.specs, s.Facts, s.Task, s.Task.Limits.MinPlanSteps}
 	return []Message{
-		{Role: "system", Content: s.text("system.tmpl", data)},
+		{Role: "system", Content: s.systemText("system.tmpl", tools, strconv.Itoa(data.MinSteps), data)},
 		{Role: "user", Content: s.text("goal.tmpl", data)},
 	}
 }
@@ -42,7 +43,7 @@ func (planReact) request(s *State, tools Toolbox, opening []Message, _ AskModel)
 	return ModelRequest{Messages: Conversation(s, opening), JSON: true, Schema: tools.messageSchema()}
 }
 
-func (planReact) judge(s *State, tools Toolbox, _ AskModel, r ModelReply) Data {
+func (planReact) judge(s *State, tools Toolbox, _ AskModel, r *ModelReply) Data {
 	made := Made{Model: r.Model, Usage: &r.Usage, MS: r.MS, Seen: r.Seen}
 	m, err := plan.Read(r.Text)
 	written := slices.Clone(m.Calls)
@@ -74,7 +75,7 @@ func noteCoercions(d Data, written []plan.Call) Data {
 	return c
 }
 
-func (s *State) rejection(problem string, r ModelReply, made Made) Rejection {
+func (s *State) rejection(problem string, r *ModelReply, made Made) Rejection {
 	if r.Truncated {
 		problem = "The reply was cut off at the endpoint's output limit. Be shorter. " + problem
 	}
@@ -82,7 +83,7 @@ func (s *State) rejection(problem string, r ModelReply, made Made) Rejection {
 }
 
 // message turns a checked message into the event that records it.
-func (s *State) message(m plan.Message, r ModelReply, made Made) Data {
+func (s *State) message(m plan.Message, r *ModelReply, made Made) Data {
 	switch m.Type {
 	case plan.CreatePlan, plan.UpdatePlan:
 		return Plan{Plan: m.Plan, Thought: m.Thought, Created: m.Type == plan.CreatePlan, Made: made}
@@ -187,6 +188,9 @@ func said(e Event) (plan.Message, bool) {
 
 // jsonText shows a JSON value to the model: a string as its text, anything else as JSON.
 func jsonText(v json.RawMessage) string {
+	if len(v) == 0 || v[0] != '"' {
+		return string(v)
+	}
 	var text string
 	if json.Unmarshal(v, &text) == nil {
 		return text

@@ -50,6 +50,15 @@ func (s *State) promptVersion() string {
 // text is one of the run's texts, in the version with which the run began.
 func (s *State) text(name string, data any) string { return render(s.promptVersion()+"/"+name, data) }
 
+// systemText is text for the first message of a prompt. Its data are the tools, the facts, and what the key tells; most runs
+// have no facts, and then it is the same as for any other run with these tools.
+func (s *State) systemText(name string, tools Toolbox, key string, data any) string {
+	if tools.catalogue == "" || len(s.Facts.Facts) > 0 {
+		return s.text(name, data)
+	}
+	return tools.texts.system(s.promptVersion()+"/"+name+" "+tools.catalogue+" "+key, func() string { return s.text(name, data) })
+}
+
 // render executes a template. Its errors are defects of the template, which a test would show.
 func render(path string, data any) string {
 	var b bytes.Buffer

@@ -18,7 +18,7 @@ type puller struct {
 	source Source
 	lanes  Lanes         // the same source, where its groups are to share the slots; else nil
 	free   chan struct{} // has an element for each free slot
-	handle func(Delivery)
+	handle func(*Delivery)
 
 	handlers sync.WaitGroup
 	guest    *guest // has been invited and waits for a slot; nil: nobody
@@ -53,7 +53,7 @@ func (p *puller) run(ctx context.Context) {
 		taken := 0
 		err := p.source.Fetch(ctx, n, func(d Delivery) {
 			taken++
-			p.start(d)
+			p.start(&d)
 		})
 		p.release(n - taken)
 		if err == nil || ctx.Err() != nil {
@@ -66,8 +66,10 @@ func (p *puller) run(ctx context.Context) {
 	}
 }
 
-func (p *puller) start(d Delivery) {
-	p.handlers.Go(func() {
+func (p *puller) start(d *Delivery) {
+	p.handlers.Add(1)
+	p.w.crew.run(func() {
+		defer p.handlers.Done()
 		defer p.release(1)
 		p.handle(d)
 	})
@@ -106,13 +108,13 @@ func (p *puller) reserve(ctx context.Context) int {
 
 // guest is a wake-up without a slot, for which a run of another group was asked to give way.
 type guest struct {
-	Delivery
+	*Delivery
 	lease *lease
 }
 
-// invite looks for a wake-up of a group that has fewer slots than another, keeps it until there is a slot, and asks the
-// group with the most to give one up. Without that, a tenant whose runs fill all slots would let others wait until a run
-// ends, and not only until a step does.
+// invite looks for a wake-up of a group that has fewer slots than another, or of a tenant that has fewer than another of its
+// group, keeps it until there is a slot, and asks those with the most to give one up. Without that, a tenant whose runs fill
+// all slots would let others wait until a run ends, and not only until a step does.
 func (p *puller) invite(ctx context.Context) {
 	if p.lanes == nil || ctx.Err() != nil {
 		return
@@ -121,18 +123,35 @@ func (p *puller) invite(ctx context.Context) {
 		p.keep(ctx)
 		return
 	}
-	most, mine := p.w.slots.most()
+	slots := &p.w.slots
+	most, mine := slots.most()
 	if mine < 2 {
 		return
 	}
-	err := p.lanes.FetchFrom(ctx, func(group int) bool { return p.w.slots.ofGroup(group) < mine-1 }, func(d Delivery) {
-		p.guest = &guest{d, newLease(d)}
+	from := most
+	err := p.lanes.FetchFrom(ctx, func(group int) Look {
+		switch {
+		case slots.ofGroup(group) < mine-1:
+			from = most
+			return LookFirst
+		case slots.mostOf(group) > 1:
+			from = group
+			return LookPast
+		default:
+			return LookNowhere
+		}
+	}, func(d Delivery) bool {
+		if from == d.Group && !slots.isBehind(&d) {
+			return false
+		}
+		p.guest = &guest{&d, newLease(&d)}
+		return true
 	})
 	if err != nil {
 		p.w.Log.Debug("can't look who waits for a slot", "error", err)
 	}
 	if p.guest != nil {
-		p.w.slots.ask(most)
+		slots.ask(from)
 	}
 }
 

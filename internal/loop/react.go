@@ -37,7 +37,7 @@ func (react) opening(s *State, tools Toolbox) []Message {
 		Task  Task
 	}{tools.specs, s.Facts, s.Task}
 	return []Message{
-		{Role: "system", Content: s.text("system.tmpl", data)},
+		{Role: "system", Content: s.systemText("system.tmpl", tools, "", data)},
 		{Role: "user", Content: s.text("question.tmpl", data)},
 	}
 }
@@ -50,7 +50,7 @@ func (react) request(s *State, tools Toolbox, opening []Message, _ AskModel) Mod
 	return r
 }
 
-func (react) judge(s *State, tools Toolbox, _ AskModel, r ModelReply) Data {
+func (react) judge(s *State, tools Toolbox, _ AskModel, r *ModelReply) Data {
 	made := Made{Model: r.Model, Usage: &r.Usage, MS: r.MS, Seen: r.Seen}
 	said, calls, err := react{}.read(tools, r)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *State) toldSince(m Made) bool {
 }
 
 // read understands a reply in either form.
-func (react) read(tools Toolbox, r ModelReply) (said plan.Reaction, calls []plan.Call, err error) {
+func (react) read(tools Toolbox, r *ModelReply) (said plan.Reaction, calls []plan.Call, err error) {
 	if len(r.Calls) > 0 {
 		said.Thought = strings.Join(strings.Fields(plan.CutReact(r.Text)), " ")
 		calls, err = tools.native(r.Calls)

@@ -14,27 +14,37 @@ import (
 // byte for byte as long as the tools are, since providers cache it as the beginning of the prompt. Properties stand in the
 // order in which a model should write them.
 
-// replyCache keeps the schemas that were built, for all runs of a worker.
-type replyCache struct {
-	mu    sync.Mutex
-	built map[string]*ReplySchema
+// toolTexts keeps what is made of sets of tools, for all runs of a worker: the schemas of replies, and the prompts' first messages.
+type toolTexts struct {
+	mu      sync.Mutex
+	schemas map[string]*ReplySchema
+	systems map[string]string
 }
 
-// maxReplySchemas bounds the cache: tools that are narrowed by tasks make many sets.
-const maxReplySchemas = 512
+// maxTexts bounds each of the two: tools that are narrowed by tasks make many sets.
+const maxTexts = 512
 
-func (c *replyCache) get(key string, build func() *ReplySchema) *ReplySchema {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.built[key]
-	if s == nil {
-		if c.built == nil || len(c.built) >= maxReplySchemas {
-			c.built = map[string]*ReplySchema{}
+func (t *toolTexts) schema(key string, build func() *ReplySchema) *ReplySchema {
+	return kept(&t.mu, &t.schemas, key, build)
+}
+
+func (t *toolTexts) system(key string, build func() string) string {
+	return kept(&t.mu, &t.systems, key, build)
+}
+
+// kept returns what was built for the key. Beyond the bound it begins anew.
+func kept[V any](mu *sync.Mutex, built *map[string]V, key string, build func() V) V {
+	mu.Lock()
+	defer mu.Unlock()
+	v, known := (*built)[key]
+	if !known {
+		if *built == nil || len(*built) >= maxTexts {
+			*built = map[string]V{}
 		}
-		s = build()
-		c.built[key] = s
+		v = build()
+		(*built)[key] = v
 	}
-	return s
+	return v
 }
 
 // maxToolSchemas is how long the schemas of all tools together may be, in bytes, to go into that of a reply. They stand in
@@ -79,16 +89,13 @@ func oneOf[T ~string](values ...T) string {
 	return `{"type":"string","enum":[` + strings.Join(list, ",") + `]}`
 }
 
-func quoted(text string) string {
-	b, err := encodeJSON(text)
-	if err != nil {
-		panic(err) // a string always encodes
-	}
-	return string(b)
-}
+func quoted(text string) string { return string(plan.AppendString(nil, text)) }
 
 // key identifies the set of tools.
 func (t Toolbox) key(kind string) string {
+	if t.catalogue != "" {
+		return kind + " " + t.catalogue
+	}
 	var b strings.Builder
 	b.WriteString(kind)
 	for _, s := range t.specs {
@@ -99,7 +106,7 @@ func (t Toolbox) key(kind string) string {
 
 // messageSchema is that of a plan_react message.
 func (t Toolbox) messageSchema() *ReplySchema {
-	return t.replies.get(t.key("message"), func() *ReplySchema {
+	return t.texts.schema(t.key("message"), func() *ReplySchema {
 		calls, strict := t.callsSchema()
 		answer := simpleSchema
 		if !strict {
@@ -114,7 +121,7 @@ func (t Toolbox) messageSchema() *ReplySchema {
 
 // moveSchema is that of a planner's move in plan_act_reflect: calls, or an answer.
 func (t Toolbox) moveSchema() *ReplySchema {
-	return t.replies.get(t.key("move"), func() *ReplySchema {
+	return t.texts.schema(t.key("move"), func() *ReplySchema {
 		calls, strict := t.callsSchema()
 		return told("move", strict, object("type", oneOf(plan.ToolCall, plan.FinalAnswer), "thought", `{"type":"string"}`, "calls", calls,
 			"answer", stringOrNull))
@@ -123,7 +130,7 @@ func (t Toolbox) moveSchema() *ReplySchema {
 
 // dagSchema is that of a plan for plan_execute. Arguments may hold references in place of values, so nothing is said of them.
 func (t Toolbox) dagSchema() *ReplySchema {
-	return t.replies.get(t.key("dag"), func() *ReplySchema {
+	return t.texts.schema(t.key("dag"), func() *ReplySchema {
 		const texts = `{"type":"array","items":{"type":"string"}}`
 		tool := `{"type":"string"}`
 		if len(t.names) > 0 {
@@ -197,7 +204,7 @@ func embedded(schema json.RawMessage) string {
 // fillSchema is that of a fill: exactly the open fields of a tool, as its schema wants them.
 func (t Toolbox) fillSchema(tool string, open []string) *ReplySchema {
 	spec, _ := t.Spec(tool)
-	return t.replies.get("fill\x00"+tool+"\x00"+spec.Digest+"\x00"+strings.Join(open, "\x00"), func() *ReplySchema {
+	return t.texts.schema("fill\x00"+tool+"\x00"+spec.Digest+"\x00"+strings.Join(open, "\x00"), func() *ReplySchema {
 		var s struct {
 			Properties map[string]json.RawMessage `json:"properties"`
 		}

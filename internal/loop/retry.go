@@ -71,7 +71,7 @@ func (s *State) postMortemRequest() ModelRequest {
 	}}
 }
 
-func (s *State) lookedBack(r ModelReply) Data {
+func (s *State) lookedBack(r *ModelReply) Data {
 	text := cmp.Or(strings.TrimSpace(clip(r.Text, 4<<10)), "(nothing)")
 	return Reflection{
 		Text: text, Retry: s.retries + 1,

@@ -107,7 +107,7 @@ func (w *Worker) queueSummary(ctx context.Context, s *State) error {
 }
 
 // sumUp brings the summary of a session up to date. Doing it again does nothing.
-func (w *Worker) sumUp(ctx context.Context, d Delivery) error {
+func (w *Worker) sumUp(ctx context.Context, d *Delivery) error {
 	var job sumJob
 	if err := json.Unmarshal(d.Body, &job); err != nil || !ValidID(d.Tenant) || !ValidID(job.Session) || !ValidID(job.Run) {
 		w.Log.Warn("a job for a summary can't be done; it is dropped", "tenant", d.Tenant, "body", clip(string(d.Body), 200))

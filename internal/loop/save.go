@@ -174,7 +174,7 @@ func (dr *drive) recheck() error {
 func (dr *drive) settleSave() error {
 	for dr.flights.has(saveKey) {
 		select {
-		case <-dr.flights.landed:
+		case <-dr.news:
 			if err := dr.land(); err != nil {
 				return err
 			}

@@ -172,8 +172,8 @@ type Catalogues interface {
 type Blobs interface {
 	PutBlob(ctx context.Context, name string, data []byte) error
 	GetBlob(ctx context.Context, name string) ([]byte, error)
-	// DeleteBlobs removes all blobs of a run.
-	DeleteBlobs(ctx context.Context, id RunID) error
+	// DeleteBlobs removes all blobs of some runs. It reads what there is of all runs, so it is better asked once for many.
+	DeleteBlobs(ctx context.Context, ids ...RunID) error
 }
 
 // Graveyard takes messages that can't be processed.
@@ -192,10 +192,21 @@ type Source interface {
 // Lanes is a Source in which groups of tenants take turns.
 type Lanes interface {
 	Source
-	// FetchFrom looks for one message of a group that want accepts, calls take with it where there is one, and returns at
-	// once. take must not block.
-	FetchFrom(ctx context.Context, want func(group int) bool, take func(Delivery)) error
+	// FetchFrom looks for one message in the lanes of groups by turns, as far into each group as look says. It offers take
+	// what it finds until take accepts one, and returns at once. What take refuses goes back to its place in the queue. take
+	// must not block.
+	FetchFrom(ctx context.Context, look func(group int) Look, take func(Delivery) (accepted bool)) error
 }
+
+// Look says how far [Lanes] are to look into a group.
+type Look int
+
+// The depths of a look.
+const (
+	LookNowhere Look = iota
+	LookFirst        // at what would be next in each lane
+	LookPast         // also a little way past that, in the lanes of tenants with few runs waiting
+)
 
 // DeliveryKind says what a queue message is.
 type DeliveryKind string
@@ -213,8 +224,9 @@ type Delivery struct {
 	Kind    DeliveryKind
 	RunID   // from the subject; Run is empty for a task. Tokens are as published: check with ValidID
 	Subject string
-	Header  map[string][]string
-	Body    []byte
+	// Header and Body are let go of once a run is claimed with its wake-up: a [Graveyard] finds them in the queue.
+	Header map[string][]string
+	Body   []byte
 
 	// DefaultID is the run id of a task that names none: its Nats-Msg-Id, or a UUIDv5 of that where it is no valid id, or
 	// a UUIDv5 of the message's sequence and time.
@@ -331,6 +343,7 @@ type ModelError struct {
 	Message string        // for a person: what happened, where, what to do next
 	Passing bool          // it may get better by itself
 	After   time.Duration // the endpoint asked to wait that long; 0: it did not say
+	Unsent  bool          // it is no fault: nothing was sent, for it was not the request's turn. After says when it may be
 }
 
 // Error returns the message with its cause.
@@ -385,7 +398,8 @@ type Invocation struct {
 	Checked   bool   // the arguments have been checked against that schema
 	Arguments json.RawMessage
 	Vars      map[string]json.RawMessage // the task's vars, which the model never sees
-	Results   map[string]json.RawMessage // results of the run's earlier ok calls by call id, for guards
+	// Results returns the results of the run's earlier ok calls by call id, for guards; nil: there are none.
+	Results func() map[string]json.RawMessage
 }
 
 // Key is the idempotency key of the call, the same at every repeat.

@@ -12,11 +12,14 @@ import (
 type slots struct {
 	mu      *sync.Mutex
 	cap     int // runs of a tenant at once; 0: no limit
-	tenants map[string]int
+	tenants map[string]holding
 	groups  map[int]int
 	owing   int // the group that was asked to give up a slot, or nobody
 	turned  map[string]turnedAway
 }
+
+// holding is how many slots a tenant has.
+type holding struct{ slots, group int }
 
 // nobody is no group.
 const nobody = -1
@@ -37,29 +40,38 @@ const (
 
 func newSlots(limit int) slots {
 	return slots{
-		mu: new(sync.Mutex), cap: limit, tenants: map[string]int{}, groups: map[int]int{}, owing: nobody,
+		mu: new(sync.Mutex), cap: limit, tenants: map[string]holding{}, groups: map[int]int{}, owing: nobody,
 		turned: map[string]turnedAway{},
 	}
 }
 
-// useSlot drives the run of a wake-up, unless its tenant has as many runs in hand as it may.
-func (w *Worker) useSlot(taking, work context.Context, d Delivery) {
-	if delay, ok := w.slots.take(d, time.Now()); !ok {
-		w.giveBack(w.Log.Warn, d, delay)
-		return
+// wakeHandler returns what handles a wake-up, unless its tenant has as many runs in hand as it may.
+func (w *Worker) wakeHandler(taking, work context.Context) func(*Delivery) {
+	return func(d *Delivery) {
+		if w.seated(d) {
+			defer w.slots.leave(d)
+			w.take(taking, work, d)
+		}
 	}
-	defer w.slots.leave(d)
-	w.take(taking, work, d)
+}
+
+// seated gives a wake-up its slot, or hands it back.
+func (w *Worker) seated(d *Delivery) bool {
+	delay, ok := w.slots.take(d, time.Now())
+	if !ok {
+		w.giveBack(w.Log.Warn, d, delay)
+	}
+	return ok
 }
 
 // take enters a wake-up, or says after what time it is to come back. Jobs of the workers are not capped.
-func (s *slots) take(d Delivery, now time.Time) (delay time.Duration, ok bool) {
+func (s *slots) take(d *Delivery, now time.Time) (delay time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cap > 0 && ValidID(d.Run) {
 		t, known := s.turned[d.Tenant]
 		kept := known && now.Before(t.till) && t.best.before(d.Rank)
-		if s.tenants[d.Tenant] >= s.cap || kept {
+		if s.tenants[d.Tenant].slots >= s.cap || kept {
 			return s.turnAway(d, now), false
 		}
 		if known && !t.best.before(d.Rank) {
@@ -68,7 +80,7 @@ func (s *slots) take(d Delivery, now time.Time) (delay time.Duration, ok bool) {
 		}
 	}
 	if ValidID(d.Run) {
-		s.tenants[d.Tenant]++
+		s.tenants[d.Tenant] = holding{s.tenants[d.Tenant].slots + 1, d.Group}
 	}
 	s.groups[d.Group]++
 	return 0, true
@@ -76,7 +88,7 @@ func (s *slots) take(d Delivery, now time.Time) (delay time.Duration, ok bool) {
 
 // turnAway paces the return of what is more than a tenant may have. What goes first comes back soon, and the next free slot
 // of the tenant is kept for it.
-func (s *slots) turnAway(d Delivery, now time.Time) time.Duration {
+func (s *slots) turnAway(d *Delivery, now time.Time) time.Duration {
 	t := s.turned[d.Tenant]
 	if now.After(t.till) || d.Rank.before(t.best) {
 		t.best = d.Rank
@@ -104,12 +116,15 @@ func (s *slots) forgetPast(now time.Time) {
 	}
 }
 
-func (s *slots) leave(d Delivery) {
+func (s *slots) leave(d *Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ValidID(d.Run) {
-		if s.tenants[d.Tenant]--; s.tenants[d.Tenant] == 0 {
+		h := s.tenants[d.Tenant]
+		if h.slots--; h.slots == 0 {
 			delete(s.tenants, d.Tenant)
+		} else {
+			s.tenants[d.Tenant] = h
 		}
 	}
 	if s.groups[d.Group]--; s.groups[d.Group] == 0 {
@@ -136,19 +151,43 @@ func (s *slots) ofGroup(group int) int {
 	return s.groups[group]
 }
 
-// ask wants a slot of the group back; whichever of its runs comes to the end of a step first gives way. nobody takes the
-// wish back.
+// mostOf returns how many slots the tenant of a group has that has the most.
+func (s *slots) mostOf(group int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mostIn(group)
+}
+
+func (s *slots) mostIn(group int) (n int) {
+	for _, h := range s.tenants {
+		if h.group == group {
+			n = max(n, h.slots)
+		}
+	}
+	return n
+}
+
+// isBehind reports whether the tenant of a wake-up would still have fewer slots than another of its group if it were given
+// one of that one's.
+func (s *slots) isBehind(d *Delivery) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return ValidID(d.Run) && s.tenants[d.Tenant].slots+1 < s.mostIn(d.Group)
+}
+
+// ask wants a slot of the group back; whichever run of a tenant that has most of them comes to the end of a step first gives
+// way. nobody takes the wish back.
 func (s *slots) ask(group int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owing = group
 }
 
-// owes reports whether a run of the group has to give way. It is true for one of them.
-func (s *slots) owes(group int) bool {
+// owes reports whether a run has to give way. It is true for one of the group that was asked.
+func (s *slots) owes(d *Delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owing != group || group < 0 {
+	if s.owing != d.Group || d.Group < 0 || s.tenants[d.Tenant].slots < s.mostIn(d.Group) {
 		return false
 	}
 	s.owing = nobody
@@ -169,7 +208,7 @@ func (dr *drive) givesWay(duties []Duty) bool {
 			return false
 		}
 	})
-	return long && dr.w.slots.owes(dr.d.Group)
+	return long && dr.w.slots.owes(dr.d)
 }
 
 // before reports whether r goes before another rank.

@@ -41,11 +41,11 @@ type State struct {
 	Worked     time.Duration // how long the run has worked, waiting not counted
 	ModelTries int           // how often the run has waited for the model in a row
 
-	Asking    *Asking                    // the model wants to ask, the question is not put yet
-	Answering *string                    // the model has answered, the run is not ended yet
-	Calls     []OpenCall                 // calls without an observation, oldest first
-	Escalate  []ToolCall                 // calls whose unknown outcome a person must be asked about
-	Results   map[string]json.RawMessage // results of ok calls by call id
+	Asking    *Asking      // the model wants to ask, the question is not put yet
+	Answering *string      // the model has answered, the run is not ended yet
+	Calls     []OpenCall   // calls without an observation, oldest first
+	Escalate  []ToolCall   // calls whose unknown outcome a person must be asked about
+	Results   []CallResult // of ok calls, oldest first; only ever appended to
 	Question  *Question
 	Wait      *Wait
 	Paused    bool
@@ -80,6 +80,15 @@ type State struct {
 	sameAgain                int                 // how often the last observed call has given this result in a row
 	working                  bool                // the last event left the run at work
 	lastByDriver             bool
+
+	owing   []Duty // what is due since event owingAt; not to be changed
+	owingAt uint64
+}
+
+// CallResult is what an ok call returned, or what a person said that it did.
+type CallResult struct {
+	Call   string
+	Result json.RawMessage
 }
 
 // OpenCall is a call that has no observation yet.

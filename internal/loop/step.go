@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +9,12 @@ import (
 // Step folds one event into the state of its run. It is pure: what it returns depends on its arguments alone. It
 // panics on an event whose number does not follow; whoever reads a journal checks that first, see [Fold].
 func Step(s State, e Event) State {
+	s.step(e)
+	return s
+}
+
+// step is Step in place. Only the newest state of a run may be stepped in any case, and a copy for each event is not free.
+func (s *State) step(e Event) {
 	if e.N != s.N+1 {
 		panic(fmt.Sprintf("loop: event %d of %s follows event %d", e.N, e.RunID, s.N))
 	}
@@ -23,12 +28,12 @@ func Step(s State, e Event) State {
 		s.releaseNotes(m.Seen)
 	}
 	if st, ok := strategies[s.Task.Strategy]; ok && !isRetry(e.Data) {
-		st.fold(&s, e)
-		s.hear(e, st.observe(&s, e))
+		st.fold(s, e)
+		s.hear(e, st.observe(s, e))
 	}
+	s.owing, s.owingAt = s.findDue(), s.N
 	s.working = s.Ended == nil && !s.Paused && s.Facts != nil && len(s.due()) > 0
 	s.lastByDriver = e.Cause == ""
-	return s
 }
 
 // isRetry reports whether an event begins the run anew, which is the engine's business alone.
@@ -55,7 +60,7 @@ func Fold(s State, events []Event) (State, error) {
 		if e.N != s.N+1 {
 			return s, &GapError{Run: e.RunID, Want: s.N + 1, Got: e.N}
 		}
-		s = Step(s, e)
+		s.step(e)
 	}
 	return s, nil
 }
@@ -245,6 +250,7 @@ func (s *State) end(d Data) {
 	if s.Ended != nil {
 		return
 	}
+	s.owingAt = 0
 	_, cancelling := s.Ending.(Cancelled)
 	_, cancel := d.(Cancelled)
 	if s.Ending == nil || (cancel && !cancelling) {
@@ -283,10 +289,7 @@ func (s *State) observed(d Observation) {
 	s.Calls = kept
 	switch d.Status {
 	case ObservedOK:
-		if s.Results == nil {
-			s.Results = map[string]json.RawMessage{}
-		}
-		s.Results[d.Call] = d.Result
+		s.Results = append(s.Results, CallResult{d.Call, d.Result})
 		if call.Effect == EffectOnce {
 			s.effects = append(s.effects, call.Tool+" "+clip(string(call.Arguments), 300))
 		}
@@ -353,5 +356,3 @@ func (s *State) waits(n uint64, d Wait) {
 // Names of a run's schedules; the number of the event each was published for makes them differ.
 func questionSchedule(n uint64) string { return fmt.Sprintf("question-%d", n) }
 func waitSchedule(n uint64) string     { return fmt.Sprintf("wait-%d", n) }
-
-const expireSchedule = "expire"

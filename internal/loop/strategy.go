@@ -27,7 +27,7 @@ type strategy interface {
 	// observe returns what the event, already folded into s, adds to the transcript.
 	observe(s *State, e Event) []Message
 	// judge turns the model's reply into the event to append: a Rejection where it can't be used.
-	judge(s *State, tools Toolbox, ask AskModel, r ModelReply) Data
+	judge(s *State, tools Toolbox, ask AskModel, r *ModelReply) Data
 }
 
 // The strategies.
@@ -57,12 +57,13 @@ type Toolbox struct {
 	names []string
 	index map[string]int
 
-	replies *replyCache
+	catalogue string // digest of all that the tools say of themselves; empty where that is not known
+	texts     *toolTexts
 }
 
 // NewToolbox returns a toolbox of these tools.
 func NewToolbox(specs []ToolSpec) Toolbox {
-	t := Toolbox{specs: specs, names: make([]string, len(specs)), index: make(map[string]int, len(specs)), replies: &replyCache{}}
+	t := Toolbox{specs: specs, names: make([]string, len(specs)), index: make(map[string]int, len(specs)), texts: &toolTexts{}}
 	for i, s := range specs {
 		t.names[i], t.index[s.Name] = s.Name, i
 	}

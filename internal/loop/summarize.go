@@ -35,9 +35,7 @@ func (dr *drive) summarize(d AskModel, byRule Summary, window int) {
 	dr.flights.start(dr.ctx, summaryKey+d.Key(), func(ctx context.Context) landing {
 		ctx, stop := context.WithTimeout(ctx, summaryPatience)
 		defer stop()
-		began := time.Now()
-		reply, err := dr.w.Model.Complete(ctx, request)
-		reply.MS = time.Since(began).Milliseconds()
+		reply, err := dr.w.complete(ctx, &request)
 		return func(dr *drive) error {
 			if dr.ctx.Err() != nil {
 				return context.Cause(dr.ctx)
@@ -47,7 +45,7 @@ func (dr *drive) summarize(d AskModel, byRule Summary, window int) {
 	})
 }
 
-func (dr *drive) summarized(d AskModel, sum Summary, since int, reply ModelReply, failed error) error {
+func (dr *drive) summarized(d AskModel, sum Summary, since int, reply *ModelReply, failed error) error {
 	switch text := strings.TrimSpace(plan.CutReasoning(reply.Text)); {
 	case failed != nil:
 		var fault *ModelError
@@ -109,6 +107,7 @@ func (dr *drive) affordsSummary(upto uint64, window int) bool {
 	if limit == 0 {
 		return true
 	}
-	cost := dr.estimate(s.summaryRequest(upto, window)) + digestBytes/bytesPerToken
+	request := s.summaryRequest(upto, window)
+	cost := dr.estimate(&request) + digestBytes/bytesPerToken
 	return !s.tokensShort() && s.tokensUsed()+dr.lost+cost+window/2/bytesPerToken <= limit
 }

@@ -11,13 +11,13 @@ import (
 )
 
 // The sweep is the belt to the invariant's braces: it finds runs that owe something without a wake-up, wait past their
-// deadline without a schedule, or ended without being closed, and wakes them. A wake-up too many does no harm. It is a
-// job that the queue delivers to one worker at a time. What it knows it keeps in memory and brings up to date from the
-// states that changed since, so that no sweep but a worker's first reads all of them.
+// deadline without a schedule, or ended without being closed, and wakes them. A wake-up too many does no harm. It also
+// removes runs that have been kept long enough. It is a job that the queue delivers to one worker at a time. What it knows it
+// keeps in memory and brings up to date from the states that changed since, so that no sweep but a worker's first reads all.
 
 const (
-	sweepPage   = 500 // states read at once
-	sweepChecks = 500 // runs looked at in one sweep, the longest unchanged first in turn
+	sweepPage   = 4000 // states read at once; for each page the server counts all there are
+	sweepChecks = 500  // runs looked at in one sweep, the longest unchanged first in turn
 	sweepLate   = 2 * time.Second
 )
 
@@ -25,6 +25,7 @@ const (
 type sweeper struct {
 	mu     sync.Mutex
 	cursor uint64 // revision of the last state read
+	front  uint64 // revision of a state before which no run is left that was closed, or could be removed
 	open   map[RunID]openRun
 	queue  []RunID // open runs in the order in which they are to be looked at
 
@@ -37,7 +38,7 @@ type openRun struct {
 }
 
 // job does a job of the workers that came as a wake-up, and settles it.
-func (w *Worker) job(ctx context.Context, log *slog.Logger, d Delivery, do func(context.Context, Delivery) error) {
+func (w *Worker) job(ctx context.Context, log *slog.Logger, d *Delivery, do func(context.Context, *Delivery) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var beats sync.WaitGroup
@@ -62,7 +63,7 @@ func (w *Worker) job(ctx context.Context, log *slog.Logger, d Delivery, do func(
 }
 
 // extendUntil keeps a job with this worker until it is done.
-func (w *Worker) extendUntil(ctx context.Context, d Delivery, done <-chan struct{}) {
+func (w *Worker) extendUntil(ctx context.Context, d *Delivery, done <-chan struct{}) {
 	tick := time.NewTicker(w.Lease / 3)
 	defer tick.Stop()
 	for {
@@ -91,7 +92,8 @@ func (w *Worker) armSweep(ctx context.Context) {
 	}
 }
 
-func (w *Worker) sweep(ctx context.Context, _ Delivery) error {
+// sweep looks once. Of what can wait it begins nothing more once stop is closed.
+func (w *Worker) sweep(ctx context.Context, stop <-chan struct{}) error {
 	s := &w.sweeper
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,6 +134,9 @@ func (w *Worker) sweep(ctx context.Context, _ Delivery) error {
 		woken++
 		w.Log.Warn("a run was found that nobody would have woken", "tenant", id.Tenant, "run", id.Run,
 			"status", run.head.Status, "n", run.head.N)
+	}
+	if err := w.expireDue(ctx, stop); err != nil {
+		return err
 	}
 	s.count(w.Now())
 	w.Log.Debug("sweep done", "open", len(s.open), "woken", woken)

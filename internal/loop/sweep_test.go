@@ -9,8 +9,7 @@ import (
 	"ratchet/internal/loop"
 )
 
-// purge deletes messages behind the workers' back.
-func (r *rig) purge(subject string) {
+func (r *rig) wakeStream() jetstream.Stream {
 	r.t.Helper()
 	js, err := jetstream.New(r.nc)
 	if err != nil {
@@ -20,9 +19,21 @@ func (r *rig) purge(subject string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := stream.Purge(r.ctx(), jetstream.WithPurgeSubject(subject)); err != nil {
+	return stream
+}
+
+// purge deletes messages behind the workers' back.
+func (r *rig) purge(subject string) {
+	r.t.Helper()
+	if err := r.wakeStream().Purge(r.ctx(), jetstream.WithPurgeSubject(subject)); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// wakes counts what lies in the queue of wake-ups, schedules included.
+func (r *rig) wakes() uint64 {
+	r.t.Helper()
+	return r.wakeStream().CachedInfo().State.Msgs
 }
 
 func (r *rig) sweeping() loop.Config {

@@ -67,7 +67,7 @@ func TestManyTenantsNeedNothingOfTheirOwn(t *testing.T) {
 	r.start(c)
 	_, few := tenantEach(t, r.nc, "few", 3)
 	_, many := tenantEach(t, r.nc, "many", 1000)
-	if few != many || few > 64 {
+	if few != many || few > 80 {
 		t.Errorf("3 tenants have %d consumers, 1000 have %d", few, many)
 	}
 }

@@ -127,7 +127,7 @@ func TestUnobservedCostsNothing(t *testing.T) {
 	ctx, s := t.Context(), &loop.State{}
 	d := loop.Delivery{Kind: loop.DeliverWake}
 	if n := testing.AllocsPerRun(1000, func() {
-		o.Delivered(d)
+		o.Delivered(&d)
 		inner := o.Driving(ctx, loop.Driving{State: s, Worker: "w", Since: time.Time{}})
 		o.Stepped(inner, loop.Stepped{Took: time.Second})
 		o.Driven(inner, loop.Driven{State: s, Outcome: loop.DriveParked})

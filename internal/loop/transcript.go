@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -8,9 +9,9 @@ import (
 // entry is one message of the conversation as it came, before neighbours of one role are joined.
 type entry struct {
 	Message
-	n     uint64 // of the event it came from
-	kind  entryKind
-	short string // the one line it becomes when it is compacted; empty where there is none
+	n    uint64 // of the event it came from
+	kind entryKind
+	line *line // of a tool's outcome: what it becomes when it is compacted; nil for all else
 }
 
 type entryKind int
@@ -42,7 +43,7 @@ func (s *State) hear(e Event, messages []Message) {
 		case Observation:
 			if s.dag.steps == nil { // else the message is about the plan and not about this call
 				added.kind = fromTool
-				added.short = s.shortened(d, m.Content)
+				added.line = s.lineOf(d, m.Content)
 			}
 		default: // the worker's own words
 		}
@@ -59,35 +60,65 @@ const (
 	shortResult    = 200
 )
 
-// shortened is the line that an outcome becomes, empty where that saves nothing. What the tool said is in quotes, escaped, so
-// that it can't end them.
-func (s *State) shortened(d Observation, shown string) string {
-	line := "[call " + d.Call + " " + d.Tool
-	if s.lastCall.Call == d.Call && len(s.lastCall.Arguments) > 0 {
-		line += " " + clip(strings.Join(strings.Fields(string(s.lastCall.Arguments)), " "), shortArguments)
+// line is the one line that an outcome becomes when it is compacted. Most never are, so it is written when it is asked for.
+type line struct {
+	outcome   Observation
+	shown     string          // the whole message about it
+	arguments json.RawMessage // of the call; empty where they are not known
+	readable  bool            // there is a tool that reads stored results
+
+	written bool
+	text    string
+}
+
+func (s *State) lineOf(d Observation, shown string) *line {
+	l := &line{outcome: d, shown: shown}
+	if s.lastCall.Call == d.Call {
+		l.arguments = s.lastCall.Arguments
 	}
-	line += ": " + string(d.Status)
-	_, readable := s.offered(resultTool)
-	text := jsonText(d.Result)
-	head := clip(text, shortResult)
+	_, l.readable = s.offered(resultTool)
+	return l
+}
+
+// short is the line that an outcome becomes, empty where that saves nothing.
+func (e entry) short() string {
+	if e.line == nil {
+		return ""
+	}
+	if !e.line.written {
+		e.line.text, e.line.written = e.line.write(), true
+	}
+	return e.line.text
+}
+
+// write makes the line. What the tool said is in quotes, escaped, so that it can't end them.
+func (l *line) write() string {
+	d := l.outcome
+	text := "[call " + d.Call + " " + d.Tool
+	if len(l.arguments) > 0 {
+		text += " " + clip(strings.Join(strings.Fields(string(l.arguments)), " "), shortArguments)
+	}
+	text += ": " + string(d.Status)
+	result := jsonText(d.Result)
+	head := clip(result, shortResult)
 	quoted, err := encodeJSON(head)
 	switch {
 	case err != nil:
-		line += ", compacted]"
-	case head == text && !d.Truncated:
-		line += ", data: " + string(quoted) + "]"
-	case d.Blob != "" && readable:
-		line += fmt.Sprintf(", compacted; %s shows it]", resultTool)
+		text += ", compacted]"
+	case head == result && !d.Truncated:
+		text += ", data: " + string(quoted) + "]"
+	case d.Blob != "" && l.readable:
+		text += fmt.Sprintf(", compacted; %s shows it]", resultTool)
 	default:
-		line += fmt.Sprintf(", %d bytes, compacted; data, the beginning: %s]", len(d.Result), quoted)
+		text += fmt.Sprintf(", %d bytes, compacted; data, the beginning: %s]", len(d.Result), quoted)
 	}
-	if strings.HasPrefix(shown, reactMark) {
-		line = reactMark + line
+	if strings.HasPrefix(l.shown, reactMark) {
+		text = reactMark + text
 	}
-	if len(line) >= len(shown) {
+	if len(text) >= len(l.shown) {
 		return ""
 	}
-	return line
+	return text
 }
 
 // resultTool is the tool that reads stored results.

@@ -21,11 +21,14 @@ type Worker struct {
 	slots  slots
 	queues queues
 
-	replies  *replyCache // schemas of replies
-	warnings sync.Map    // what was logged once already
+	texts    *toolTexts // that are made of sets of tools
+	warnings warned
 	sweeper  sweeper
 	shelf    shelf
+	boxes    toolboxes
 	pulse    pulse
+	fresh    fresh
+	crew     *crew // of the goroutines of deliveries and flights
 }
 
 var (
@@ -40,8 +43,8 @@ func NewWorker(c Config) (*Worker, error) {
 		return nil, err
 	}
 	return &Worker{
-		Config: c, source: "/" + c.Prefix + "/worker/" + c.Name, inHand: map[RunID]*drive{}, replies: &replyCache{},
-		slots: newSlots(c.MaxRunning),
+		Config: c, source: "/" + c.Prefix + "/worker/" + c.Name, inHand: map[RunID]*drive{}, texts: &toolTexts{},
+		slots: newSlots(c.MaxRunning), crew: newCrew(),
 	}, nil
 }
 
@@ -58,11 +61,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.pin(ctx, offered) // so that no task has to wait for it
 	})
 	pulls.Go(func() {
-		doors := puller{w: w, name: "inbox", full: doorStuck, source: w.Inbox, free: newFree(w.Doors), handle: func(d Delivery) { w.answerDoor(work, d) }}
+		doors := puller{w: w, name: "inbox", full: doorStuck, source: w.Inbox, free: newFree(w.Doors), handle: func(d *Delivery) { w.answerDoor(work, *d) }}
 		doors.run(ctx)
 	})
 	pulls.Go(func() {
-		drives := puller{w: w, name: "wake-ups", source: w.WakeQueue, free: newFree(w.Concurrency), handle: func(d Delivery) { w.useSlot(ctx, work, d) }}
+		drives := puller{w: w, name: "wake-ups", source: w.WakeQueue, free: newFree(w.Concurrency), handle: w.wakeHandler(ctx, work)}
 		drives.lanes, _ = w.WakeQueue.(Lanes)
 		drives.run(ctx)
 	})
@@ -72,6 +75,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	pulls.Wait()
 	cut(nil)
 	beats.Wait()
+	w.crew.dismiss()
 	return nil
 }
 
@@ -120,13 +124,6 @@ func isGap(err error) bool {
 	return errors.As(err, &gap)
 }
 
-// warnOnce logs a warning the first time it is asked to with this key.
-func (w *Worker) warnOnce(key, message string, args ...any) {
-	if _, seen := w.warnings.LoadOrStore(key, true); !seen {
-		w.Log.Warn(message, args...)
-	}
-}
-
 var errPanic = errors.New("panic")
 
 // recovered turns a panic into an error with its stack. To be called as: defer recovered(&err).
@@ -145,10 +142,8 @@ func (w *Worker) Hear(id RunID) {
 	if dr == nil {
 		return
 	}
-	select {
-	case dr.nudged <- struct{}{}:
-	default:
-	}
+	dr.nudged.Store(true)
+	tell(dr.news)
 }
 
 // HearClaim tells the worker that another one has claimed a run. The queue may give a wake-up to another worker although
@@ -160,10 +155,8 @@ func (w *Worker) HearClaim(id RunID, worker string) {
 	if dr == nil || worker == w.Name {
 		return
 	}
-	select {
-	case dr.doubted <- struct{}{}:
-	default:
-	}
+	dr.doubted.Store(true)
+	tell(dr.news)
 }
 
 // heartbeats extends the lease of every run in hand at a third of it, and cuts off those whose last confirmed extension

@@ -84,15 +84,13 @@ func (n *Node) notes() (lines []string) {
 	return lines
 }
 
-// endpoint is the model, with what became of the last request to it.
+// endpoint is what became of the last request to the model.
 type endpoint struct {
-	loop.Model
 	fault atomic.Pointer[string] // cause of its failure; nil: it was answered
 }
 
-// Complete implements [loop.Model].
-func (e *endpoint) Complete(ctx context.Context, r loop.ModelRequest) (loop.ModelReply, error) {
-	reply, err := e.Model.Complete(ctx, r)
+// heard takes note of how a request ended.
+func (e *endpoint) heard(err error) {
 	var fault *loop.ModelError
 	switch {
 	case err == nil:
@@ -100,5 +98,4 @@ func (e *endpoint) Complete(ctx context.Context, r loop.ModelRequest) (loop.Mode
 	case errors.As(err, &fault):
 		e.fault.Store(&fault.Cause)
 	}
-	return reply, err
 }

@@ -81,7 +81,10 @@ func TestHealthInTheLifeOfAWorker(t *testing.T) {
 
 	submit(`{"id": "a", "goal": "g"}`)
 	<-asked
-	expect("with a run in hand", "/metrics", 200, "ratchet_runs_in_hand 1")
+	until("one run in hand", func() bool { // the one that was refused may not be closed yet
+		_, page := probe(t, n, "/metrics")
+		return strings.Contains(page, "ratchet_runs_in_hand 1\n")
+	})
 	stop() // as SIGTERM does
 	until("the news of it", func() bool { return !ready() })
 	expect("while it stops", "/readyz", 503, "not ready: the worker is stopping")

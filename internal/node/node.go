@@ -83,7 +83,7 @@ type Node struct {
 	http     string       // address that is listened on
 	closers  []func()
 
-	endpoint  *endpoint
+	endpoint  endpoint
 	telemetry *telemetry.Telemetry // nil where nobody asks for it
 	stage     stage
 }
@@ -158,7 +158,6 @@ func (n *Node) startWorker(ctx context.Context) error {
 	if err := n.startMemory(ctx); err != nil {
 		return err
 	}
-	n.endpoint = &endpoint{Model: model}
 	registry, closer, err := LoadTools(ctx, n.opts, n.conn, n.bus.GetBlob, n.memory, n.log)
 	if err != nil {
 		return err
@@ -172,7 +171,7 @@ func (n *Node) startWorker(ctx context.Context) error {
 		Name: n.opts.Name, Prefix: n.bus.Prefix(),
 		Journal: n.bus, Heads: n.bus, Wakes: n.bus, Sessions: n.bus, Blobs: n.bus, Graveyard: n.bus, Outcomes: n.bus, Orders: n.bus,
 		Inbox: source{n.bus.Inbox(), n.bus, n.log}, WakeQueue: source{n.bus.Wakes(), n.bus, n.log},
-		Model: n.endpoint, Tools: registry, Catalogues: n.bus, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
+		Model: model, Tools: registry, Catalogues: n.bus, Memory: memory.Runs{Store: n.memory}, Learn: !n.opts.Memory.Off,
 		Summaries:   n.opts.Memory.Summaries,
 		Concurrency: n.opts.Concurrency, MaxRunning: n.opts.MaxRunning, MaxWaiting: n.opts.MaxWaiting, Lease: n.opts.Lease, Grace: n.opts.Grace, Keep: n.opts.Keep, Log: n.log,
 		Stream: stream, Window: n.opts.Window, SummaryModel: n.opts.SummaryModel,
@@ -213,7 +212,7 @@ func (n *Node) model(ctx context.Context) (loop.Model, error) {
 		return nil, err
 	}
 	n.later(pace.Close)
-	conf.Log, conf.Pace = n.log, pace
+	conf.Log, conf.Pace, conf.Ended = n.log, pace, n.endpoint.heard
 	return llm.New(conf)
 }
 

@@ -22,15 +22,15 @@ func (s source) Fetch(ctx context.Context, n int, take func(loop.Delivery)) erro
 }
 
 // FetchFrom is that of the queue, likewise.
-func (s source) FetchFrom(ctx context.Context, want func(group int) bool, take func(loop.Delivery)) error {
-	return s.mended(ctx, s.Lanes.FetchFrom(ctx, want, take))
+func (s source) FetchFrom(ctx context.Context, look func(group int) loop.Look, take func(loop.Delivery) bool) error {
+	return s.mended(ctx, s.Lanes.FetchFrom(ctx, look, take))
 }
 
 func (s source) mended(ctx context.Context, err error) error {
 	if !errors.Is(err, bus.ErrNoConsumer) {
 		return err
 	}
-	if setupErr := s.bus.Setup(ctx); setupErr != nil {
+	if setupErr := s.bus.SetupAgain(ctx); setupErr != nil {
 		return errors.Join(err, setupErr)
 	}
 	s.log.Warn("a stream or consumer was deleted behind our back and has been made again; runs in it may be lost", "error", err)

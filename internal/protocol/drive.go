@@ -63,7 +63,7 @@ var driveNames = [...]string{
 	"publish the schedule", "append", "check who owns the run", "read on", "remove the schedule",
 	"check the clock and send the once call", "the call comes back", "ask what became of the call",
 	"publish the schedules again", "store the parked state", "look who wrote the state",
-	"tell session and parent, schedule the expiry", "store the final state", "look who wrote the final state",
+	"tell session and parent", "store the final state", "look who wrote the final state",
 	"remove the schedules", "ack", "store that the run is handed over", "give back",
 	"publish a wake-up after a lost append", "look at the child run", "store the child's first event",
 	"publish the child's wake-up", "cancel the child run",
@@ -185,7 +185,7 @@ func (m *model) meetHead(s *state, d *drive) {
 	case !h.exists:
 		d.at = readUnknown
 	case h.closed:
-		d.at = ack // after the expiry was scheduled again
+		d.at = ack
 	case !h.owned || h.wake == d.wake && h.delivery < d.delivery:
 		d.at = claimHead
 	case h.wake == d.wake:

@@ -32,7 +32,7 @@ type state struct {
 	order   bool // a cancel for the child lies in the inbox
 	stopped bool // one was sent
 
-	told bool  // the session, the parent and the expiry were seen to
+	told bool  // the session and the parent were seen to
 	sent uint8 // how often the once tool was sent
 
 	doors  [slots]door

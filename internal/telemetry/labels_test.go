@@ -60,7 +60,7 @@ func TestLabelsStayBounded(t *testing.T) {
 					}
 				}
 				_ = c.Graveyard.Bury(ctx, loop.Delivery{RunID: id, Kind: loop.DeliverTask}, fmt.Sprintf("reason-%d", i), "")
-				c.Observer.Delivered(loop.Delivery{RunID: id, Kind: loop.DeliverTask, Time: time.Now(), Attempt: uint64(i)})
+				c.Observer.Delivered(&loop.Delivery{RunID: id, Kind: loop.DeliverTask, Time: time.Now(), Attempt: uint64(i)})
 			}
 		})
 	}

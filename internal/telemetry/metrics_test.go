@@ -186,8 +186,8 @@ func TestEveryMetricIsOnThePage(t *testing.T) {
 	if err := c.Graveyard.Bury(ctx, loop.Delivery{Kind: loop.DeliverTask}, "failed", ""); err != nil {
 		t.Fatal(err)
 	}
-	c.Observer.Delivered(loop.Delivery{Kind: loop.DeliverTask, Attempt: 1, Time: now.Add(time.Hour)})
-	c.Observer.Delivered(loop.Delivery{Kind: loop.DeliverTask, Attempt: 2})
+	c.Observer.Delivered(&loop.Delivery{Kind: loop.DeliverTask, Attempt: 1, Time: now.Add(time.Hour)})
+	c.Observer.Delivered(&loop.Delivery{Kind: loop.DeliverTask, Attempt: 2})
 	state := &loop.State{}
 	dctx := c.Observer.Driving(ctx, loop.Driving{State: state, From: "two"})
 	c.Observer.Stepped(dctx, loop.Stepped{Took: time.Millisecond, Behind: 3})

@@ -13,7 +13,7 @@ type observer struct{ t *Telemetry }
 var _ loop.Observer = observer{}
 
 // Delivered implements [loop.Observer].
-func (o observer) Delivered(d loop.Delivery) {
+func (o observer) Delivered(d *loop.Delivery) {
 	m, kind := o.t.metrics, string(d.Kind)
 	m.deliveries.WithLabelValues(kind).Inc()
 	if d.Attempt > 1 {

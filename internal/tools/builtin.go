@@ -48,7 +48,7 @@ func currentTime(clock func() time.Time) Tool {
 		Zone    string `json:"zone"`
 		Weekday string `json:"weekday"`
 	}
-	return Typed(Tool{Spec: loop.ToolSpec{
+	return Typed(Tool{Instant: true, Spec: loop.ToolSpec{
 		Name:        "current_time",
 		Description: "Returns the current date, time and weekday in a time zone.",
 		Example:     json.RawMessage(`{"zone":"Asia/Singapore"}`),
@@ -68,7 +68,7 @@ func addNumbers() Tool {
 		A json.Number `json:"a" jsonschema:"the first number"`
 		B json.Number `json:"b" jsonschema:"the second number"`
 	}
-	return Typed(Tool{Spec: loop.ToolSpec{
+	return Typed(Tool{Instant: true, Spec: loop.ToolSpec{
 		Name:        "add_numbers",
 		Description: "Adds two numbers exactly and returns the sum.",
 		Example:     json.RawMessage(`{"a":17,"b":25}`),

@@ -61,6 +61,9 @@ func (r *Registry) perform(ctx context.Context, e *entry, c loop.Invocation) (an
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
+	if e.Instant && e.MaxParallel == 0 && e.Rate.Calls == 0 {
+		return r.protect(ctx, e, c)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, e.Spec.Timeout, errTimeout)
 	defer cancel()
 	leave, err := e.gate.enter(ctx)
@@ -174,7 +177,10 @@ func (r *Registry) Guard(ctx context.Context, c loop.Invocation) (problems []str
 	if !ok || e.Guard == "" {
 		return nil
 	}
-	results := c.Results
+	var results map[string]json.RawMessage
+	if c.Results != nil {
+		results = c.Results()
+	}
 	if results == nil {
 		results = map[string]json.RawMessage{}
 	}

@@ -190,6 +190,32 @@ func TestCallPanic(t *testing.T) {
 	}
 }
 
+// A tool that only computes is called in place; what goes wrong in it is an outcome all the same.
+func TestCallInstant(t *testing.T) {
+	instant := func(tool *Tool) { tool.Instant = true }
+	for name, test := range map[string]struct {
+		do   Func
+		want string
+	}{
+		"result": {func(context.Context, loop.Invocation) (any, error) { return 42, nil }, `ok 42`},
+		"error":  {func(context.Context, loop.Invocation) (any, error) { return nil, errors.New("no such city") }, `error "no such city"`},
+		"panic":  {func(context.Context, loop.Invocation) (any, error) { panic("down") }, `error "now broke down in the middle of the call: down"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := call(t, fake("now", instant, does(test.do)))
+			if got := string(out.Status) + " " + string(out.Result); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := registry(t, fake("now", instant, gives(42, nil)))
+	if out := r.Call(ctx, loop.Invocation{Tool: "now"}); out.Status != loop.ObservedCancelled {
+		t.Errorf("called for a run that has ended, it is %s %s", out.Status, out.Result)
+	}
+}
+
 func TestCallTimeout(t *testing.T) {
 	for effect, warning := range map[loop.Effect]bool{loop.EffectRead: false, loop.EffectOnce: true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -283,7 +309,7 @@ func TestGuard(t *testing.T) {
 	buy := fake("buy", func(t *Tool) { t.Guard = "check" })
 	invocation := loop.Invocation{
 		Run: loop.RunID{Tenant: "acme", Run: "r1"}, Call: "c2", Tool: "buy", Arguments: json.RawMessage(`{"n":9007199254740993}`),
-		Results: map[string]json.RawMessage{"c1": json.RawMessage(`{"x":1}`)},
+		Results: func() map[string]json.RawMessage { return map[string]json.RawMessage{"c1": json.RawMessage(`{"x":1}`)} },
 	}
 	for name, test := range map[string]struct {
 		check Func

@@ -93,6 +93,9 @@ func (d decimal) String() string {
 // ParseNumber returns the exact value of a JSON number. Numbers of 1e308 and more or of more than 1,000 digits are
 // refused: calculating with them exactly could take all memory.
 func ParseNumber(n json.Number) (*big.Rat, error) {
+	if whole, err := strconv.ParseInt(n.String(), 10, 64); err == nil && strconv.FormatInt(whole, 10) == n.String() {
+		return new(big.Rat).SetInt64(whole), nil // as nearly all are
+	}
 	text, ok := jsonNumber(n.String())
 	if !ok {
 		return nil, fmt.Errorf("%q is not a number", clip(n.String(), 40))

@@ -57,6 +57,9 @@ type Tool struct {
 	Rate Rate
 	// Group names the tools that [Registry.Replace] exchanges together; empty: the tool stays for ever.
 	Group string
+	// Instant says that Run only computes and returns at once, whatever its context says: it is called without a goroutine and
+	// a timer of its own, unless MaxParallel or Rate make it wait.
+	Instant bool
 	// Run performs the call.
 	Run Func
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/gowebpki/jcs"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"ratchet/internal/plan"
 )
 
 // maxDepth is how deep arguments and checked values may nest. Nothing a model means is deeper; the validator and every
@@ -109,6 +111,9 @@ func read(name string, raw json.RawMessage) (v any, problems []string) {
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, []string{name + ": more than one JSON value"}
+	}
+	if _, plain := plan.Canonical(raw); plain {
+		return v, nil
 	}
 	if problem := unusable(name, v, 0); problem != "" {
 		return nil, []string{problem}

@@ -37,14 +37,17 @@ const (
 
 // attempt calls the tool's function, and again after a transport fault where a repeat is harmless.
 func (r *Registry) attempt(ctx context.Context, e *entry, c loop.Invocation) (any, error) {
-	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstPause), backoff.WithMultiplier(2),
-		backoff.WithMaxElapsedTime(0))
+	var pauses *backoff.ExponentialBackOff
 	for repeats := 0; ; repeats++ {
 		value, err := r.protect(ctx, e, c)
 		var fault *Fault
 		again := errors.As(err, &fault) && !fault.Final && e.Spec.Effect != loop.EffectOnce && repeats < maxRepeats
 		if !again {
 			return value, err
+		}
+		if pauses == nil {
+			pauses = backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstPause), backoff.WithMultiplier(2),
+				backoff.WithMaxElapsedTime(0))
 		}
 		pause := time.NewTimer(pauses.NextBackOff())
 		select {

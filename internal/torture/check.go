@@ -40,7 +40,7 @@ const (
 	RuleSession    = "session"     // conversations hold all messages once, and one run at a time
 	RuleAPI        = "api"         // what the API says of runs is what is stored, and it refuses nothing that is right
 	RuleMemory     = "memory"      // what was learned from a run is known once, and to its user alone
-	RuleQueue      = "queue"       // the queues are drained; of schedules only the expiries are left
+	RuleQueue      = "queue"       // the queues are drained; no schedule is left
 	RuleDeadLetter = "dead letter" // the planted ones, and no others
 	RuleRecovery   = "recovery"    // a run goes on in time after kill -9 and SIGTERM, where nothing else was harmed
 	RuleProcess    = "process"     // no process ended that nobody harmed

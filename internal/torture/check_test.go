@@ -31,7 +31,6 @@ func honest() torture.Evidence {
 		Journals: map[string][]torture.Record{first: journal(first, 1), second: journal(second, 101)},
 		Heads:    map[string]loop.Head{first: head(10), second: head(110)},
 		Sessions: map[string]loop.Session{"talk": {Messages: slices.Concat(spoken(first), spoken(second))}},
-		Wakes:    []string{"agent.schedule.default." + first + ".expire", "agent.schedule.default." + second + ".expire"},
 		Dead:     []torture.DeadLetter{{Subject: "agent.dead.default.reply", Reason: "unknown_run", Body: `{"text":"planted-9-reply"}`}},
 		Planned:  map[string]torture.Planned{},
 		Facts:    map[string][]string{"user-of-talk": nil},
@@ -191,7 +190,6 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 			e.Wakes = append(e.Wakes, "agent.schedule.default."+first+".wait-3")
 			e.Faults[0].From, e.Faults[0].To = at(90_000), at(90_001)
 		}},
-		"never expires":   {torture.RuleQueue, func(e *torture.Evidence) { e.Wakes = e.Wakes[1:] }},
 		"out of patience": {torture.RuleQueue, func(e *torture.Evidence) { e.Drained = []string{first} }},
 		"dead letter":     {torture.RuleDeadLetter, func(e *torture.Evidence) { e.Dead = append(e.Dead, torture.DeadLetter{Reason: "failed", Body: "{}"}) }},
 		"plant lost":      {torture.RuleDeadLetter, func(e *torture.Evidence) { e.Dead = nil }},

@@ -149,22 +149,12 @@ func (c *checker) queues() {
 	if len(c.Tasks) > 0 {
 		c.report(RuleQueue, "", "%s holds %d messages: %s", streamTasks, len(c.Tasks), few(c.Tasks))
 	}
-	expires := map[string]int{}
 	for _, subject := range c.Wakes {
 		part := strings.Split(subject, ".")
-		if len(part) == 5 && part[1] == "schedule" && part[4] == "expire" {
-			expires[part[3]]++
-			continue
-		}
 		if slices.Contains(part, reservedSweep) || len(part) == 5 && part[1] == "schedule" && c.explainsStray(part[3]) {
 			continue
 		}
 		c.report(RuleQueue, part[min(3, len(part)-1)], "%s holds %s", streamWake, subject)
-	}
-	for _, run := range slices.Sorted(maps.Keys(c.folded)) {
-		if c.folded[run].final != nil && expires[run] != 1 {
-			c.report(RuleQueue, run, "it has ended and has %d schedules to expire", expires[run])
-		}
 	}
 }
 

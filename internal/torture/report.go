@@ -192,8 +192,7 @@ func count(e Evidence) (n counts) {
 		n.events += len(records)
 	}
 	for _, subject := range e.Wakes {
-		if strings.HasPrefix(subject, "agent.schedule.") && !strings.HasSuffix(subject, ".expire") &&
-			!strings.Contains(subject, reservedSweep) {
+		if strings.HasPrefix(subject, "agent.schedule.") && !strings.Contains(subject, reservedSweep) {
 			n.stray++
 		}
 	}

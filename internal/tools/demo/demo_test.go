@@ -228,7 +228,7 @@ func TestMonthlyReport(t *testing.T) {
 func (w world) guard(tool, arguments string, results map[string]json.RawMessage, want ...string) {
 	w.t.Helper()
 	c := invocation("c9", tool, arguments)
-	c.Results = results
+	c.Results = func() map[string]json.RawMessage { return results }
 	if diff := cmp.Diff(want, w.Guard(w.t.Context(), c)); diff != "" {
 		w.t.Errorf("%s %s: %s", tool, arguments, diff)
 	}
