@@ -74,6 +74,31 @@ func TestTinyForm(t *testing.T) {
 	}
 }
 
+// What a worker holds is asked for while its runs are in flight, and profiles say of what that is made.
+func TestMemory(t *testing.T) {
+	dir := t.TempDir()
+	path, profiles := filepath.Join(dir, "figures.json"), filepath.Join(dir, "profiles")
+	program(t, 0, "--form", "tiny", "--scenario", "waiting", "--latency", "1s", "--data", dir, "--json", path, "--memprofile", profiles)
+	written, err := readReport(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := written.row("waiting", "100 in flight")
+	if row == nil {
+		t.Fatalf("no such row in %v", written.Rows)
+	}
+	for _, f := range []figure{perRunHeap, perRunStacks} {
+		if values := row.Figures[f]; len(values) != 1 || values[0] < 1 {
+			t.Errorf("%s is %v", f, values)
+		}
+	}
+	for _, name := range []string{"waiting-1-w1-heap.prof", "waiting-1-w1-goroutine.prof"} {
+		if info, err := os.Stat(filepath.Join(profiles, name)); err != nil || info.Size() == 0 {
+			t.Errorf("profile %s: %v", name, err)
+		}
+	}
+}
+
 func TestWrongUsage(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -9,13 +9,17 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"ratchet/internal/bus"
+	"ratchet/internal/garbage"
 	"ratchet/internal/llm"
 	"ratchet/internal/node"
 )
@@ -23,22 +27,20 @@ import (
 // childCommand is the first argument of a child; the second is its role.
 const childCommand = "child"
 
-// gcPercent is that of the worker program.
-const gcPercent = 400
-
 // child is what a child process does. It returns when it is asked to end or this process's parent is gone.
-func child(ctx context.Context, args []string, input io.Reader, log io.Writer) error {
+func child(ctx context.Context, args []string, input io.Reader, output, log io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("server or worker?")
 	}
 	ctx, end := context.WithCancel(ctx)
 	go func() {
-		_, _ = io.Copy(io.Discard, input) // it ends when the parent does
+		obey(input, output)
 		end()
 	}()
 	f := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	f.SetOutput(log)
 	profile := f.String("cpuprofile", "", "file for a CPU profile of the whole life")
+	sample := f.Int("memsample", runtime.MemProfileRate, "bytes allocated for one sample in profiles of the heap")
 	var work func() error
 	switch args[0] {
 	case "server":
@@ -51,6 +53,7 @@ func child(ctx context.Context, args []string, input io.Reader, log io.Writer) e
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}
+	runtime.MemProfileRate = *sample
 	if *profile != "" {
 		file, err := os.Create(*profile)
 		if err != nil {
@@ -92,10 +95,28 @@ func serverChild(ctx context.Context, f *flag.FlagSet) func() error {
 			return err
 		}
 		s.Start()
-		<-ctx.Done()
+		tidyWhenAsked(ctx)
 		s.Shutdown()
 		s.WaitForShutdown()
 		return nil
+	}
+}
+
+// tidySignal asks a server to give memory back that it does not use.
+const tidySignal = syscall.SIGUSR1
+
+// tidyWhenAsked gives memory back whenever it is asked to, until ctx ends.
+func tidyWhenAsked(ctx context.Context) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, tidySignal)
+	defer signal.Stop(asked)
+	for {
+		select {
+		case <-asked:
+			debug.FreeOSMemory()
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -111,7 +132,7 @@ func workerChild(ctx context.Context, f *flag.FlagSet, log *slog.Logger) func() 
 		o.Model = llm.Config{BaseURL: o.Model.BaseURL, Model: "scripted"}
 		o.Connect = bus.ConnectOptions{URL: cmp.Or(o.Connect.URL, "nats://127.0.0.1:4222")}
 		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(gcPercent)
+			defer garbage.Bound()() // as the worker program does
 		}
 		n, err := node.Start(ctx, o)
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 // load is runs of one kind that somebody submits.
 type load struct {
 	name    string // distinguishes its runs from all others of the world
+	id      string // of the only run; empty: made of the name
 	tenants []string
 	runs    int
 	steps   int           // events after the first
@@ -83,6 +85,13 @@ func (w *world) take(run, until string, ends chan<- flown) {
 	w.flights[run] = &flight{time.Now(), until, ends}
 }
 
+// inFlight is how many runs have been submitted and have not ended.
+func (w *world) inFlight() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.flights)
+}
+
 // submit submits a load and waits for the end of all its runs.
 func (w *world) submit(ctx context.Context, l load) (driven, error) {
 	if len(l.tenants) == 0 {
@@ -106,7 +115,7 @@ func (w *world) submit(ctx context.Context, l load) (driven, error) {
 }
 
 // run is the id of a run of the load.
-func (l load) run(i int) string { return fmt.Sprintf("%s-%d", l.name, i) }
+func (l load) run(i int) string { return cmp.Or(l.id, fmt.Sprintf("%s-%d", l.name, i)) }
 
 // reply answers the questions of the first runs of a load and waits for their ends.
 func (w *world) reply(ctx context.Context, l load, runs, ahead int) (driven, error) {

@@ -36,9 +36,11 @@ type options struct {
 	Count      int      `default:"1" help:"Run each this often; comparisons want six or more."`
 	Sync       string   `default:"2m" help:"How often servers sync to the disk, where a scenario does not say: always or an interval."`
 	Latency    *latency `help:"How long the model takes, such as 1s-3s, in place of what the scenarios say." placeholder:"FROM-TO"`
+	Kept       int      `help:"How many ended runs the scenario kept writes; by the form: 500, 20000 or 1000000." placeholder:"N"`
 	JSON       string   `name:"json" help:"Write the figures to a file." placeholder:"FILE"`
 	Compare    string   `help:"Compare with the figures in a file that --json wrote." placeholder:"FILE"`
 	CPUProfile string   `name:"cpuprofile" help:"Write CPU profiles of each server and worker here." placeholder:"DIR"`
+	MemProfile string   `name:"memprofile" help:"Write profiles of the heap and the goroutines of workers with many runs in flight here." placeholder:"DIR"`
 	Data       string   `help:"Where the servers keep their data; a temporary directory by default." placeholder:"DIR"`
 
 	progress io.Writer
@@ -49,7 +51,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(args) > 0 && args[0] == childCommand {
-		if err := child(ctx, args[1:], stdin, stderr); err != nil {
+		if err := child(ctx, args[1:], stdin, stdout, stderr); err != nil {
 			fmt.Fprintln(stderr, "bench child:", err)
 			return 1
 		}
@@ -108,7 +110,7 @@ func (o options) chosen() (all []scenario, err error) {
 
 // measure runs the scenarios and prints what came of them. What was measured before one failed is printed all the same.
 func (o options) measure(ctx context.Context, chosen []scenario, stdout io.Writer) error {
-	for _, dir := range []string{o.Data, o.CPUProfile} {
+	for _, dir := range []string{o.Data, o.CPUProfile, o.MemProfile} {
 		if dir == "" {
 			continue
 		}

@@ -12,7 +12,7 @@ type bench struct {
 	opts     options
 	scenario string
 	report   *report
-	worlds   int // number of the process, for the names of profiles
+	profiles int // that were named
 }
 
 // one measures a scenario.
@@ -116,7 +116,7 @@ func (b *bench) load(ctx context.Context, w *world, l load, lat latency) (figure
 		storedBytes:  float64(stored2-stored) / runs,
 		writtenBytes: float64(servers2.written-servers.written) / runs,
 		serverPeak:   megabytes(highest(w.servers)), workerPeak: megabytes(highest(w.workers)),
-		workerGrowth: megabytes(highest(w.workers) - base),
+		workerGrowth: megabytes(max(0, highest(w.workers)-base)), // less, where what it held before was garbage
 		callsAtOnce:  float64(heard.most),
 	}, d, nil
 }

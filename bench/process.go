@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,39 +17,56 @@ import (
 
 // process is a child: this program again, as a server or a worker. It ends when this process does, which closes its input.
 type process struct {
-	name   string
-	cmd    *exec.Cmd
-	input  io.Closer
-	log    string // path
-	exited chan struct{}
-	err    error // after exited
+	name    string
+	args    []string
+	cmd     *exec.Cmd
+	input   io.WriteCloser
+	answers *json.Decoder // of what it is asked by its input
+	log     string        // path
+	exited  chan struct{}
+	err     error // after exited
 }
 
 // start starts a child whose output goes to a file in dir.
 func start(dir, name string, args ...string) (*process, error) {
-	p := &process{name: name, log: filepath.Join(dir, name+".log"), exited: make(chan struct{})}
+	p := &process{name: name, args: args, log: filepath.Join(dir, name+".log")}
+	if err := p.begin(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// begin starts the process, for the first time or again.
+func (p *process) begin() error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return err
 	}
 	defer log.Close()
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return err
 	}
-	p.cmd = exec.Command(self, append([]string{childCommand}, args...)...) // ourselves
-	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd = exec.Command(self, append([]string{childCommand}, p.args...)...) // ourselves
+	p.cmd.Stderr = log
+	answers, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	p.answers = json.NewDecoder(answers)
 	if p.input, err = p.cmd.StdinPipe(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return err
 	}
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return err
 	}
+	cmd, exited := p.cmd, make(chan struct{})
+	p.exited = exited
 	go func() {
-		p.err = p.cmd.Wait()
-		close(p.exited)
+		p.err = cmd.Wait()
+		close(exited)
 	}()
-	return p, nil
+	return nil
 }
 
 // stop asks the process to end and waits until it has; one that does not in time is killed.
@@ -59,6 +78,13 @@ func (p *process) stop() {
 		_ = p.cmd.Process.Kill() // fails only where it is gone already
 		<-p.exited
 	}
+}
+
+// kill ends the process at once and waits until it has.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // fails only where it is gone already
+	<-p.exited
+	_ = p.input.Close()
 }
 
 // ended says how a process ended that nobody asked to, with the last it said; nil while it lives.
@@ -96,6 +122,31 @@ func (p *process) used() (u usage) {
 func (p *process) peak() int64 {
 	kilobytes, _ := p.field("status", "VmHWM:")
 	return kilobytes << 10
+}
+
+// held is the memory that the process has now, without garbage and free memory, bytes. It takes a moment: caches go with time.
+func (p *process) held(ctx context.Context) (int64, error) {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	const looks, close = 30, 100 // a change of less than a hundredth is none
+	var before int64
+	for range looks {
+		if err := p.cmd.Process.Signal(tidySignal); err != nil {
+			return 0, fmt.Errorf("ask %s to tidy up: %w", p.name, err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		kilobytes, _ := p.field("status", "VmRSS:")
+		now := kilobytes << 10
+		if change := now - before; -now/close < change && change < now/close {
+			return now, nil
+		}
+		before = now
+	}
+	return before, nil
 }
 
 // forgetPeak has the peak counted from now on.

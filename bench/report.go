@@ -39,8 +39,17 @@ const (
 	serverPeak   figure = "server MB"
 	workerPeak   figure = "worker MB"
 	workerGrowth figure = "worker growth MB"
-	perRun       figure = "worker KB/run" // growth of the worker's memory over the runs in flight, or parked
-	callsAtOnce  figure = "calls at once" // requests that the model had in hand, at most
+	perRun       figure = "worker KB/run"        // growth of the worker's memory over the runs in flight, or parked
+	perRunHeap   figure = "worker heap KB/run"   // of it, what is in use on the heap
+	perRunStacks figure = "worker stacks KB/run" // of it, stacks of goroutines
+	callsAtOnce  figure = "calls at once"        // requests that the model had in hand, at most
+	serverHeld   figure = "server held MB"       // what is not garbage
+	heldEach     figure = "server B/kept"        // of it, for each run or schedule that was added, or each tenant
+	diskEach     figure = "disk B/kept"          // the same of its files
+	restart      figure = "restart s"            // of the server, from its start until it answers
+	restartKill  figure = "restart after kill s"
+	fillRate     figure = "kept/s" // runs or schedules that were written
+	consumers    figure = "consumers"
 )
 
 // columns are those of the table. The figures that share one are of one kind; all others are in the JSON.
@@ -61,11 +70,16 @@ var columns = []struct {
 	{[2]string{"written", "B/run"}, []figure{writtenBytes}},
 	{[2]string{"server, worker", "peak MB"}, []figure{serverPeak, workerPeak}},
 	{[2]string{"worker", "KB/run"}, []figure{perRun}},
+	{[2]string{"heap, stacks", "KB/run"}, []figure{perRunHeap, perRunStacks}},
+	{[2]string{"kept", "1/s"}, []figure{fillRate}},
+	{[2]string{"server", "held MB"}, []figure{serverHeld}},
+	{[2]string{"memory, disk", "B/kept"}, []figure{heldEach, diskEach}},
+	{[2]string{"restart, killed", "s"}, []figure{restart, restartKill}},
 }
 
 // moreIsBetter are the figures that are; of all others less is.
 var moreIsBetter = map[figure]bool{
-	runRate: true, stepRate: true, ofFloor: true, ofBoth: true, floorRate: true, httpRate: true, callsAtOnce: true,
+	runRate: true, stepRate: true, ofFloor: true, ofBoth: true, floorRate: true, httpRate: true, callsAtOnce: true, fillRate: true,
 }
 
 type figures map[figure]float64

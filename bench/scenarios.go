@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -58,6 +59,8 @@ var scenarios = []scenario{
 	{"replicas", "one server, and three with three replicas", false, replicas},
 	{"workers", "1, 2 and 4 worker processes on one queue", false, workers},
 	{"growth", "what a step costs as runs get longer, more runs are kept, and tenants get more", false, growth},
+	{"tenants", "a task for each of very many tenants, and as many of one", false, tenants},
+	{"kept", "what very many ended runs cost, without and with a schedule pending for each", false, kept},
 }
 
 // inFlight is how many runs are driven at once where nothing else is said.
@@ -109,14 +112,37 @@ func waiting(ctx context.Context, b *bench) error {
 		if _, err := w.submit(ctx, load{name: "warm", runs: 16, steps: 6, ahead: 16}); err != nil {
 			return err
 		}
-		f, _, err := b.load(ctx, w, load{name: "r", runs: 2 * n, steps: 6, ahead: n}, lat)
+		f, err := b.held(ctx, w, n, load{name: "r", runs: 2 * n, steps: 6, ahead: n}, lat)
 		if err != nil {
 			return err
 		}
-		f[perRun] = f[workerGrowth] * 1024 / float64(n)
 		b.report.add(b.scenario, fmt.Sprintf("%d in flight", n), f)
 		return nil
 	})
+}
+
+// held drives a load of which n runs are in flight, and says what the worker holds for each of them.
+func (b *bench) held(ctx context.Context, w *world, n int, l load, lat latency) (f figures, err error) {
+	before, err := w.holds(askMemory)
+	if err != nil {
+		return nil, err
+	}
+	watching, done := context.WithCancel(ctx)
+	defer done()
+	var usual memory
+	var watch errgroup.Group
+	watch.Go(func() (err error) {
+		usual, err = b.watch(watching, w, n*9/10)
+		return err
+	})
+	f, _, err = b.load(ctx, w, l, lat)
+	done()
+	if err = errors.Join(err, watch.Wait()); err != nil {
+		return nil, err
+	}
+	f[perRun] = f[workerGrowth] * 1024 / float64(n)
+	f[perRunHeap], f[perRunStacks] = usual.since(before, n)
+	return f, nil
 }
 
 func parked(ctx context.Context, b *bench) error {

@@ -116,12 +116,20 @@ func (b *bench) startServers(w *world, s setup) (urls string, err error) {
 	return strings.Join(all, ","), nil
 }
 
+// profileName is how the names of files begin that hold a profile of a process, with a number that tells worlds apart.
+func (b *bench) profileName(dir string) string {
+	b.profiles++
+	return filepath.Join(dir, fmt.Sprintf("%s-%d", b.scenario, b.profiles))
+}
+
 // start starts a child of a role, with a profile if they are wanted.
 func (b *bench) start(w *world, name, role string, args ...string) (*process, error) {
 	args = append([]string{role, "-name", name}, args...)
 	if b.opts.CPUProfile != "" {
-		b.worlds++
-		args = append(args, "-cpuprofile", filepath.Join(b.opts.CPUProfile, fmt.Sprintf("%s-%d-%s.prof", b.scenario, b.worlds, name)))
+		args = append(args, "-cpuprofile", b.profileName(b.opts.CPUProfile)+"-"+name+".prof")
+	}
+	if b.opts.MemProfile != "" {
+		args = append(args, "-memsample", "8192")
 	}
 	return start(w.dir, name, args...)
 }
