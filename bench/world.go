@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"ratchet/internal/freeport"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -92,7 +93,7 @@ func (b *bench) startWorld(ctx context.Context, s setup) (w *world, err error) {
 
 // startServers starts one server, or a cluster, and returns their URLs.
 func (b *bench) startServers(w *world, s setup) (urls string, err error) {
-	ports, err := freePorts(2 * s.servers)
+	ports, err := freeport.Take(2 * s.servers)
 	if err != nil {
 		return "", err
 	}
@@ -230,17 +231,4 @@ func (w *world) close() {
 	if w.dir != "" {
 		_ = os.RemoveAll(w.dir) // a temporary directory
 	}
-}
-
-// freePorts returns ports of the loopback address that nobody listens on.
-func freePorts(n int) (ports []int, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

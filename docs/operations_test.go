@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"ratchet/internal/bus"
+	"ratchet/internal/freeport"
 	"ratchet/internal/telemetry"
 )
 
@@ -240,10 +240,5 @@ func TestBackupAndRestore(t *testing.T) {
 // free is an address that nobody listens on.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "127.0.0.1:" + strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return "127.0.0.1:" + strconv.Itoa(freeport.One(t))
 }

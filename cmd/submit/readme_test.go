@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"ratchet/internal/demo"
+	"ratchet/internal/freeport"
 )
 
 // readmeCommands returns the commands of the README's sh blocks, one a line, without comments.
@@ -46,7 +46,7 @@ func TestReadmeCommands(t *testing.T) {
 	build(t, dir, "../..", "./cmd/...")
 	build(t, dir, "../../toolchain/natscli", "github.com/nats-io/natscli/nats")
 	s := session{t: t, bin: dir, work: t.TempDir()}
-	s.url = "nats://127.0.0.1:" + freePort(t)
+	s.url = "nats://127.0.0.1:" + strconv.Itoa(freeport.One(t))
 	examples, err := filepath.Abs("../../examples")
 	if err == nil {
 		err = os.Symlink(examples, filepath.Join(s.work, "examples"))
@@ -214,16 +214,6 @@ func (s *session) ownModel(command string) {
 	if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), "42") {
 		s.t.Errorf("%s printed %q, %v", command, out, err)
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
 // demoEndpoint serves the demo model over HTTP.

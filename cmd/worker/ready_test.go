@@ -18,15 +18,13 @@ func TestReadyCommand(t *testing.T) {
 		t.Cleanup(s.Close)
 		return strings.TrimPrefix(s.URL, "http://")
 	}
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
 	for _, test := range []struct {
 		name, address, stdout, stderr string
 		status                        int
 	}{
 		{"ready", answer(200, "ready"), "ready\n", "", exitOK},
 		{"not ready", answer(503, "not ready: NATS is away"), "", "not ready: NATS is away", exitError},
-		{"no worker", strings.TrimPrefix(gone.URL, "http://"), "", "is a worker running with --http", exitError},
+		{"no worker", "127.0.0.1:1", "", "is a worker running with --http", exitError},
 		{"no address", "%", "", "is no address", exitUsage},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
+	"ratchet/internal/freeport"
 	"ratchet/internal/loop"
 )
 
@@ -85,16 +86,8 @@ func TestConnectByURLAndContext(t *testing.T) {
 	}
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 func TestConnectWaitsForTheServer(t *testing.T) {
-	port := freePort(t)
+	port := freeport.One(t)
 	log := newLines()
 	type result struct {
 		nc  *nats.Conn
@@ -122,7 +115,7 @@ func TestConnectWaitsForTheServer(t *testing.T) {
 func TestConnectGivesUpWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(bustest.Context(t), 300*time.Millisecond)
 	defer cancel()
-	_, err := bus.Connect(ctx, bus.ConnectOptions{URL: fmt.Sprintf("127.0.0.1:%d", freePort(t))})
+	_, err := bus.Connect(ctx, bus.ConnectOptions{URL: fmt.Sprintf("127.0.0.1:%d", freeport.One(t))})
 	wantErr(t, err, nats.ErrNoServers)
 	wantErr(t, err, context.DeadlineExceeded)
 	if !strings.Contains(err.Error(), "--embedded") {
@@ -188,14 +181,20 @@ func TestTenantPermissions(t *testing.T) {
 	log.wait(t, "NATS permission denied")
 }
 
-func TestReconnect(t *testing.T) {
-	dir := t.TempDir()
-	port := freePort(t)
-	start := func() *bus.Embedded {
+// startAgain returns what starts a server at the same address over the same store each time.
+func startAgain(t *testing.T) func() *bus.Embedded {
+	dir, port := t.TempDir(), freeport.One(t)
+	return func() *bus.Embedded {
+		t.Helper()
 		s, err := bus.StartEmbedded(bus.EmbeddedOptions{Dir: dir, Port: port, Sync: "1m"})
 		must(t, err)
+		t.Cleanup(s.Shutdown)
 		return s
 	}
+}
+
+func TestReconnect(t *testing.T) {
+	start := startAgain(t)
 	first := start()
 	log := newLines()
 	nc, err := bus.Connect(bustest.Context(t), bus.ConnectOptions{URL: first.URL(), Log: log.logger()})
@@ -206,8 +205,7 @@ func TestReconnect(t *testing.T) {
 	first.Shutdown()
 	first.Shutdown()
 	log.wait(t, "connection to NATS lost")
-	second := start()
-	t.Cleanup(second.Shutdown)
+	start()
 	log.wait(t, "connected to NATS again")
 	must(t, b.Ready(bustest.Context(t)))
 	mustAppend(t, b, seq, event(run1, 2, loop.Note{}))
@@ -220,7 +218,7 @@ func TestReconnect(t *testing.T) {
 func TestStartEmbeddedRefuses(t *testing.T) {
 	dir := t.TempDir()
 	s := bustest.ServerIn(t, dir)
-	port := freePort(t)
+	port := freeport.One(t)
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	must(t, err)
 	defer l.Close()

@@ -263,13 +263,7 @@ func TestFetchWithoutServer(t *testing.T) {
 // A pull that is waiting when the server goes away ends without an error, and the next one waits for the connection and asks
 // as soon as it is back: nobody has to find out by the server's silence.
 func TestFetchGoesOnWithTheConnection(t *testing.T) {
-	dir, port := t.TempDir(), freePort(t)
-	start := func() *bus.Embedded {
-		s, err := bus.StartEmbedded(bus.EmbeddedOptions{Dir: dir, Port: port, Sync: "1m"})
-		must(t, err)
-		t.Cleanup(s.Shutdown)
-		return s
-	}
+	start := startAgain(t)
 	server := start()
 	nc, err := bus.Connect(bustest.Context(t), bus.ConnectOptions{URL: server.URL()})
 	must(t, err)

@@ -2,8 +2,6 @@ package bus_test
 
 import (
 	"context"
-	"net/url"
-	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,23 +77,17 @@ func TestTailLeavesOutWhatIsNoEvent(t *testing.T) {
 
 // TestTailGoesOnAfterARestart takes the server away.
 func TestTailGoesOnAfterARestart(t *testing.T) {
-	dir := t.TempDir()
-	server := bustest.ServerIn(t, dir)
-	nc, err := bus.Connect(bustest.Context(t), bus.ConnectOptions{URL: server.URL()})
+	server := startAgain(t)
+	first := server()
+	nc, err := bus.Connect(bustest.Context(t), bus.ConnectOptions{URL: first.URL()})
 	must(t, err)
 	t.Cleanup(nc.Close)
 	b := bustest.Open(t, nc, bus.Options{})
 	seen := tailing(t, b, 0)
 	mustAppend(t, b, 0, event(run1, 1, loop.Note{Text: "a"}))
 	wantSeqs(t, seen, 1)
-	where, err := url.Parse(server.URL())
-	must(t, err)
-	port, err := strconv.Atoi(where.Port())
-	must(t, err)
-	server.Shutdown()
-	again, err := bus.StartEmbedded(bus.EmbeddedOptions{Dir: dir, Port: port, Sync: "2m"})
-	must(t, err)
-	t.Cleanup(again.Shutdown)
+	first.Shutdown()
+	server()
 	ctx := bustest.Context(t)
 	for {
 		if _, err = b.Append(ctx, event(run1, 2, loop.Note{Text: "b"}), 1); err == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
+	"ratchet/internal/freeport"
 )
 
 // durability is a way to keep what was acknowledged.
@@ -94,26 +94,20 @@ func (d *durability) open(b *testing.B, steps int) {
 
 // startServers starts one server, or a cluster of several, and returns the address of the first.
 func startServers(b *testing.B, n int, always bool) string {
-	routes := make([]string, n)
-	for i := range routes {
-		routes[i] = freeAddress(b)
+	ports := freeport.Some(b, n)
+	var routes []string
+	for _, port := range ports {
+		routes = append(routes, fmt.Sprint("nats://127.0.0.1:", port))
 	}
 	var first string
-	for i, address := range routes {
+	for i, port := range ports {
 		o := &server.Options{
 			ServerName: fmt.Sprint("s", i+1), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: b.TempDir(), NoSigs: true,
 			SyncAlways: always, SyncInterval: 2 * time.Minute, NoLog: true,
 		}
 		if n > 1 {
-			host, port, err := net.SplitHostPort(address)
-			if err != nil {
-				b.Fatal(err)
-			}
-			o.Cluster = server.ClusterOpts{Name: "bench", Host: host}
-			if _, err := fmt.Sscan(port, &o.Cluster.Port); err != nil {
-				b.Fatal(err)
-			}
-			o.Routes = server.RoutesFromStr("nats://" + strings.Join(routes, ",nats://"))
+			o.Cluster = server.ClusterOpts{Name: "bench", Host: "127.0.0.1", Port: port}
+			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
 		}
 		s, err := server.NewServer(o)
 		if err != nil {
@@ -129,15 +123,6 @@ func startServers(b *testing.B, n int, always bool) string {
 		}
 	}
 	return first
-}
-
-func freeAddress(b *testing.B) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // loneAppends returns how long each of n appends to one run took.

@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ratchet/internal/bus"
+	"ratchet/internal/freeport"
 	"ratchet/internal/loop"
 )
 
 // newCluster starts three servers that know each other, and returns them with the URL of all.
 func newCluster(t *testing.T) (servers []*natsServer, url string) {
 	t.Helper()
-	ports := freePorts(t, 9)
+	ports := freeport.Some(t, 9)
 	var urls, routes []string
 	for i := range 3 {
 		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ratchet/internal/freeport"
 )
 
 // process is a child of the test.
@@ -107,7 +108,7 @@ type natsServer struct {
 // newServer starts a server. With a directory its store lies there.
 func newServer(t *testing.T, dir, more string) *natsServer {
 	t.Helper()
-	ports := freePorts(t, 2)
+	ports := freeport.Some(t, 2)
 	s := &natsServer{t: t, name: "n1", dir: dir, port: ports[0], monitor: ports[1], more: more}
 	s.start()
 	return s
@@ -227,16 +228,4 @@ func get(url string) (status int, body string, err error) {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	return answer.StatusCode, string(text), err
-}
-
-// freePorts returns ports of the loopback address that nobody listens on.
-func freePorts(t *testing.T, n int) (ports []int) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"ratchet/internal/bus"
+	"ratchet/internal/freeport"
 )
 
 // tenant is the one all runs belong to.
@@ -60,9 +61,11 @@ func startWorld(ctx context.Context, opts Options, ledger *Ledger) (w *world, er
 	if err := w.serve(); err != nil {
 		return w, err
 	}
-	if w.port, err = freePort(); err != nil {
+	ports, err := freeport.Take(1)
+	if err != nil {
 		return w, err
 	}
+	w.port = ports[0]
 	if err := w.startServer(); err != nil {
 		return w, err
 	}
@@ -95,15 +98,6 @@ func (w *world) serve() error {
 	w.http = &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	go func() { _ = w.http.Serve(l) }() // ends with close
 	return nil
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func (w *world) connect(ctx context.Context) (err error) {

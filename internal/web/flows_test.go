@@ -3,10 +3,12 @@ package web_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ratchet/internal/bus"
+	"ratchet/internal/freeport"
 	"ratchet/internal/llm"
 	"ratchet/internal/llm/llmtest"
 	"ratchet/internal/loop"
@@ -146,7 +149,7 @@ func TestApproveWithOtherArguments(t *testing.T) {
 // TestReconnectAfterTheWorkerRestarts takes the worker away under an open page, and sees the page go on by itself.
 func TestReconnectAfterTheWorkerRestarts(t *testing.T) {
 	dir := t.TempDir()
-	address := "127.0.0.1:0"
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(freeport.One(t)))
 	again := func() *worker {
 		return start(t, func(o *node.Options) {
 			o.Embedded = &bus.EmbeddedOptions{Dir: filepath.Join(dir, "nats"), Port: -1, Sync: "2m"}
@@ -154,7 +157,6 @@ func TestReconnectAfterTheWorkerRestarts(t *testing.T) {
 		})
 	}
 	w := again()
-	address = strings.TrimPrefix(w.HTTP(), "http://")
 	w.submit(map[string]any{"id": "shares", "goal": "Buy a few Microsoft shares."})
 	waitFor[loop.Question](w, "shares")
 	b := open(t, w.HTTP(), "/runs/default/shares")

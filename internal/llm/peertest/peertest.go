@@ -5,14 +5,16 @@ package peertest
 import (
 	"bufio"
 	"context"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"ratchet/internal/freeport"
 )
 
 // MockLLM starts @dwmkerr/mock-llm with a configuration and returns its base URL, up to /v1.
@@ -45,7 +47,7 @@ func start(t testing.TB, script, listening string, args func(port string) []stri
 	if _, err := os.Stat(path); err != nil {
 		missing(t, script+" is not installed")
 	}
-	port := freePort(t)
+	port := strconv.Itoa(freeport.One(t))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	cmd := exec.CommandContext(ctx, node, append([]string{path}, args(port)...)...)
 	cmd.Dir = folder
@@ -79,20 +81,6 @@ func start(t testing.TB, script, listening string, args func(port string) []stri
 		t.Fatalf("%s ended before it listened:\n%s", script, said.String())
 	}
 	return "http://127.0.0.1:" + port + "/v1"
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 // missing ends the test: as failed where everything must be there, else as skipped.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
+	"ratchet/internal/freeport"
 	"ratchet/internal/loop"
 	"ratchet/internal/tools"
 	"ratchet/internal/tools/mcptool"
@@ -128,7 +128,7 @@ func TestEverythingOverStdio(t *testing.T) {
 }
 
 func TestEverythingOverStreamableHTTP(t *testing.T) {
-	port := freePort(t)
+	port := freeport.One(t)
 	stop := serveEverything(t, port)
 	_, r := start(t, mcptool.Config{URL: fmt.Sprintf("http://127.0.0.1:%d/mcp", port)})
 	everything(t, r)
@@ -150,16 +150,6 @@ func TestEverythingOverStreamableHTTP(t *testing.T) {
 			t.Fatalf("it did not come back: %s", text(got))
 		}
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // serveEverything runs server-everything over HTTP and returns when it listens.

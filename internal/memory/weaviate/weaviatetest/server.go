@@ -5,7 +5,6 @@ package weaviatetest
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ratchet/internal/freeport"
 )
 
 // Key is the API key of the servers, Module the vectorizer module they have.
@@ -100,7 +101,7 @@ func StopShared() {
 func (s *Server) launch(t testing.TB) {
 	t.Helper()
 	if s.ports == nil {
-		s.ports = freePorts(t, 6)
+		s.ports = freeport.Some(t, 6)
 	}
 	s.URL = "http://127.0.0.1:" + strconv.Itoa(s.ports[0])
 	port := func(i int) string { return strconv.Itoa(s.ports[i]) }
@@ -174,17 +175,4 @@ func (s *Server) Kill() {
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.launch(t)
-}
-
-func freePorts(t testing.TB, n int) (ports []int) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
