@@ -51,7 +51,7 @@ func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, n
 
 func (l *lines) wait(t *testing.T, text string) {
 	t.Helper()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for !strings.Contains(l.String(), text) {
 		select {
 		case <-l.c:

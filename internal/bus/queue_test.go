@@ -172,21 +172,36 @@ func TestExtendKeepsTheLease(t *testing.T) {
 
 func TestFetchEndsWithItsContext(t *testing.T) {
 	b := bustest.Start(t)
-	ctx, cancel := context.WithCancel(bustest.Context(t))
-	done := make(chan error)
-	go func() { done <- b.Wakes().Fetch(ctx, 5, func(loop.Delivery) { cancel() }) }()
-	must(t, b.Wake(bustest.Context(t), run1, "", loop.Wake{}))
-	select {
-	case err := <-done:
-		must(t, err)
-	case <-time.After(2 * time.Second):
-		t.Fatal("fetch did not end with its context")
+	soon(t, "to end with its context", func() {
+		ctx, cancel := context.WithCancel(bustest.Context(t))
+		defer cancel()
+		must(t, b.Wake(ctx, run1, "", loop.Wake{}))
+		must(t, b.Wakes().Fetch(ctx, 5, func(d loop.Delivery) {
+			must(t, d.Settler.Ack(ctx))
+			cancel()
+		}))
+	})
+}
+
+// soon fails where each of several calls takes about as long as a pull may wait (two seconds): those that wait for its end do,
+// those that don't may once be slow on a machine that has other work.
+func soon(t *testing.T, what string, call func()) {
+	t.Helper()
+	quickest := time.Hour
+	for i := 0; i < 5 && quickest > time.Second; i++ {
+		began := time.Now()
+		call()
+		quickest = min(quickest, time.Since(began))
+	}
+	if quickest > time.Second {
+		t.Errorf("it took %s and more %s", quickest, what)
 	}
 }
 
 // What arrives while a fetch gives up goes to the next one at once, not after a lease.
 func TestFetchHandsBackWhatArrivesTooLate(t *testing.T) {
 	b := bustest.Start(t)
+	late := 0
 	for range 20 {
 		ctx, cancel := context.WithCancel(bustest.Context(t))
 		taken := make(chan loop.Delivery, 1)
@@ -201,12 +216,15 @@ func TestFetchHandsBackWhatArrivesTooLate(t *testing.T) {
 		if len(taken) == 0 {
 			start := time.Now()
 			taken <- fetchOne(t, b.Wakes())
-			if waited := time.Since(start); waited > bustest.Lease*9/10 {
-				t.Fatalf("the message came after %s", waited)
+			if time.Since(start) > bustest.Lease*9/10 {
+				late++
 			}
 		}
 		d := <-taken
 		must(t, d.Settler.Ack(bustest.Context(t)))
+	}
+	if late > 1 { // one may be the machine's
+		t.Errorf("%d of 20 messages came after a lease", late)
 	}
 }
 
@@ -409,7 +427,7 @@ func TestHear(t *testing.T) {
 		if id != run1 {
 			t.Errorf("heard %s", id)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("heard nothing")
 	}
 	stop()
