@@ -14,11 +14,11 @@ bin: ## the two programs, in build/bin
 # it is there. With CI=true everything must be there.
 .PHONY: test
 test: $(BIN)/weaviate-server missing ## all tests, with the race detector; the first time Weaviate is built, about ten minutes
-	$(GO) test -race ./...
+	$(GO) test -race -timeout 30m ./...
 
 .PHONY: quick
 quick: missing ## all tests without the race detector, and without a real Weaviate unless it was built
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 
 # A line for each thing without which some tests are skipped.
 .PHONY: missing

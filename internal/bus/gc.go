@@ -93,7 +93,7 @@ func (c *collector) add(l Litter) {
 func (c *collector) expired(ctx context.Context) error {
 	l := Litter{What: "runs past their time (the size is that of their journals)"}
 	var doomed []loop.Head
-	for after := uint64(0); ; {
+	for after := (loop.Cursor{}); ; {
 		heads, last, err := c.bus.Changed(ctx, after, scanMost)
 		if err != nil {
 			return err
@@ -192,9 +192,6 @@ func (c *collector) gone(ctx context.Context, id loop.RunID) (bool, error) {
 
 // old reports whether a message was stored long enough ago to be left over.
 func (c *collector) old(msg stored) bool {
-	at, err := time.Parse(time.RFC3339Nano, lastOf(msg.Header, "Nats-Time-Stamp"))
-	if err != nil {
-		at = msg.Time
-	}
+	at := msg.storedAt()
 	return !at.IsZero() && at.Before(c.left)
 }

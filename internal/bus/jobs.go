@@ -71,14 +71,16 @@ func (b *Bus) Idle(ctx context.Context) (bool, error) {
 }
 
 // Changed implements [loop.Heads].
-func (b *Bus) Changed(ctx context.Context, after uint64, limit int) (heads []loop.Head, last uint64, err error) {
-	last = after
+func (b *Bus) Changed(ctx context.Context, after loop.Cursor, limit int) (heads []loop.Head, last loop.Cursor, err error) {
+	if last, err = b.begin(ctx, after); err != nil {
+		return nil, after, fmt.Errorf("list changed states: %w", err)
+	}
 	prefix := kvSubject(b.names.heads, "")
-	err = b.scanMany(ctx, kvStream(b.names.heads), prefix+">", after, limit+1, func(msg stored) bool {
+	err = b.scanMany(ctx, kvStream(b.names.heads), prefix+">", last.Revision, limit+1, func(msg stored) bool {
 		if len(heads) == limit {
 			return false
 		}
-		last = msg.Seq
+		last.Revision = msg.Seq
 		tenant, run, ok := strings.Cut(strings.TrimPrefix(msg.Subject, prefix), ".")
 		id := loop.RunID{Tenant: tenant, Run: run}
 		if ok && checkRun(id) == nil && len(msg.Header[headerKVOperation]) == 0 {
@@ -90,4 +92,21 @@ func (b *Bus) Changed(ctx context.Context, after uint64, limit int) (heads []loo
 		return nil, after, fmt.Errorf("list changed states: %w", err)
 	}
 	return heads, last, nil
+}
+
+// begin returns the place at which to read on: the given one, or the beginning where its revision may be another state's by
+// now. That is so where the bucket was deleted or restored, and where the server restarted, which loses what it had not
+// synced if the machine went down with it.
+func (b *Bus) begin(ctx context.Context, at loop.Cursor) (loop.Cursor, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	info, err := b.headLog.Info(ctx)
+	if err != nil {
+		return at, b.explain(err)
+	}
+	life := fmt.Sprintf("%s of %s", b.nc.ConnectedServerId(), info.Created.UTC().Format(time.RFC3339Nano))
+	if at.Life != life || info.State.LastSeq < at.Revision {
+		return loop.Cursor{Life: life}, nil
+	}
+	return at, nil
 }

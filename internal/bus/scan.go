@@ -26,7 +26,16 @@ type stored struct {
 	Seq     uint64
 	Header  map[string][]string
 	Data    []byte
-	Time    time.Time // when it was stored; known where the leader was asked
+	Time    time.Time // when it was stored, where the leader was asked; see storedAt
+}
+
+// storedAt is when a message was stored; zero where the server does not say.
+func (m stored) storedAt() time.Time {
+	if !m.Time.IsZero() {
+		return m.Time
+	}
+	at, _ := time.Parse(time.RFC3339Nano, lastOf(m.Header, jetstream.TimeStampHeaer)) // zero if it can't be read
+	return at
 }
 
 // scan calls visit for each message of a stream that matches filter and has a sequence greater than after, in order,

@@ -9,6 +9,7 @@ import (
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
+	"ratchet/internal/loop"
 )
 
 // More states than a subscription of the connection queues come in pages of any size, in order, and each once.
@@ -31,7 +32,7 @@ func TestChangedInPages(t *testing.T) {
 	}
 	for _, page := range []int{100, 2000, 5999, 6000, 6001, 10_000} {
 		var got []string
-		for after, full := uint64(0), true; full; {
+		for after, full := (loop.Cursor{}), true; full; {
 			heads, last, err := b.Changed(bustest.Context(t), after, page)
 			must(t, err)
 			if len(heads) > page {

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,7 +52,7 @@ func (b *Bus) Tail(ctx context.Context, after uint64, each func(loop.Event)) err
 	defer func() { _ = sub.Unsubscribe() }()
 	t := tail{bus: b, after: after, each: each}
 	for ctx.Err() == nil {
-		t.read(ctx)
+		t.next(ctx)
 		select {
 		case <-hints:
 			t.hinted = time.Now()
@@ -68,19 +69,23 @@ type tail struct {
 	bus    *Bus
 	after  uint64
 	each   func(loop.Event)
-	hinted time.Time // when the last hint came that nothing has followed; zero: none
+	read   time.Time // when the event at after was stored; zero: not known
+	server string    // that was read from
+	hinted time.Time // when the last hint came that nothing has followed; zero: none, or looked into
 	failed bool
 }
 
-// read hands out what the stream has by now.
-func (t *tail) read(ctx context.Context) {
-	err := t.bus.scan(ctx, t.bus.names.events, t.bus.names.allEvents(), t.after, func(msg stored) bool {
-		t.after, t.hinted = msg.Seq, time.Time{}
-		if event, err := t.bus.event(msg); err == nil {
-			t.each(event)
-		}
-		return ctx.Err() == nil
-	})
+// next hands out what the stream has by now.
+func (t *tail) next(ctx context.Context) {
+	server := t.bus.nc.ConnectedServerId()
+	var err error
+	if t.failed || server != t.server || t.waitsInVain() {
+		err = t.rewind(ctx)
+	}
+	if err == nil {
+		t.server = server
+		err = t.scan(ctx)
+	}
 	if failed := err != nil && ctx.Err() == nil; failed != t.failed {
 		t.failed = failed
 		if failed {
@@ -88,6 +93,53 @@ func (t *tail) read(ctx context.Context) {
 		}
 	}
 }
+
+func (t *tail) scan(ctx context.Context) error {
+	var last stored
+	defer func() {
+		if last.Seq > 0 {
+			t.read = last.storedAt()
+		}
+	}()
+	return t.bus.scan(ctx, t.bus.names.events, t.bus.names.allEvents(), t.after, func(msg stored) bool {
+		last = msg
+		t.after, t.hinted = msg.Seq, time.Time{}
+		if event, err := t.bus.event(msg); err == nil {
+			t.each(event)
+		}
+		return ctx.Err() == nil
+	})
+}
+
+// rewind goes back where the stream does not have what was read last any more: it was restored from a backup, or its server
+// went down before it had synced, and the same sequences are given again. The feed goes on with what was stored since.
+func (t *tail) rewind(ctx context.Context) error {
+	t.hinted = time.Time{}
+	if t.after == 0 || t.read.IsZero() {
+		return nil
+	}
+	journal := t.bus.names.events
+	last, err := t.bus.leaderGet(ctx, journal, map[string]any{"seq": t.after})
+	if err == nil && last.Time.Equal(t.read) {
+		return nil
+	}
+	if err == nil || errors.Is(err, errNoMessage) {
+		last, err = t.bus.leaderGet(ctx, journal, map[string]any{"start_time": t.read.Add(1), "next_by_subj": t.bus.names.allEvents()})
+	}
+	switch {
+	case errors.Is(err, errNoMessage): // nothing is new
+		return nil
+	case err != nil:
+		return fmt.Errorf("look whether event %d is still there: %w", t.after, t.bus.explain(err))
+	case last.Seq <= t.after:
+		t.bus.log.Warn("the journal has lost events that were read, and the event feed goes back", "read", t.after, "next", last.Seq)
+		t.after = last.Seq - 1
+	}
+	return nil
+}
+
+// waitsInVain reports whether a hint came that nothing has followed for longer than an event takes.
+func (t *tail) waitsInVain() bool { return !t.hinted.IsZero() && time.Since(t.hinted) >= tailPatience }
 
 // wait is how long to wait for a hint.
 func (t *tail) wait() time.Duration {

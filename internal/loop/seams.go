@@ -60,9 +60,20 @@ type Heads interface {
 	// List returns up to limit states of a tenant that changed after the given revision, in the order of their last
 	// change, and the revision to go on from (0: no more).
 	List(ctx context.Context, tenant string, after uint64, limit int) (heads []Head, next uint64, err error)
-	// Changed returns up to limit states of all tenants that changed after the given revision, in that order, and the
-	// revision of the last one looked at.
-	Changed(ctx context.Context, after uint64, limit int) (heads []Head, last uint64, err error)
+	// Changed returns up to limit states of all tenants that changed after the given place, in that order, and the place
+	// of the last one looked at. Where that does not continue the given one, it has begun at the oldest state again.
+	Changed(ctx context.Context, after Cursor, limit int) (heads []Head, last Cursor, err error)
+}
+
+// Cursor is a place in the order in which states changed. The zero one is before all.
+type Cursor struct {
+	Revision uint64 // of a state
+	Life     string // of the store: it has another one where it was made anew, or may have gone back to an earlier revision
+}
+
+// Continues reports whether what has been read up to an earlier place still holds.
+func (c Cursor) Continues(earlier Cursor) bool {
+	return earlier == Cursor{} || c.Life == earlier.Life && c.Revision >= earlier.Revision
 }
 
 // Wakes is the queue of wake-ups and the schedules that end in one.

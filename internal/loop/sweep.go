@@ -24,8 +24,8 @@ const (
 // sweeper is what a worker remembers between its sweeps.
 type sweeper struct {
 	mu     sync.Mutex
-	cursor uint64 // revision of the last state read
-	front  uint64 // revision of a state before which no run is left that was closed, or could be removed
+	cursor Cursor // the last state read
+	front  Cursor // a state before which no run is left that was closed, or could be removed
 	open   map[RunID]openRun
 	queue  []RunID // open runs in the order in which they are to be looked at
 
@@ -153,7 +153,10 @@ func (w *Worker) catchUp(ctx context.Context, s *sweeper) error {
 		if err != nil {
 			return err
 		}
-		s.cursor = max(s.cursor, last)
+		if !last.Continues(s.cursor) {
+			s.open, s.queue = map[RunID]openRun{}, nil
+		}
+		s.cursor = last
 		for _, h := range heads {
 			s.note(h, w.Now())
 		}
@@ -195,12 +198,16 @@ func (w *Worker) isLost(ctx context.Context, run openRun, idle bool) (bool, erro
 	if ended, err := w.childEnded(ctx, h); ended || err != nil {
 		return ended && idle, err
 	}
-	// It waits, and rightly so unless something was appended that its state does not show.
-	page, err := w.Journal.Read(ctx, RunID{Tenant: h.Tenant, Run: h.Run}, h.Seq)
-	if err != nil && !errors.Is(err, ErrNewer) {
-		return false, err
+	// It waits, and rightly so unless something was appended that its state does not show, or the last that it shows is lost.
+	page, err := w.Journal.Read(ctx, RunID{Tenant: h.Tenant, Run: h.Run}, max(h.Seq, 1)-1)
+	switch events := page.Events; {
+	case len(events) > 0 && events[len(events)-1].Seq > h.Seq:
+		return idle, nil
+	case errors.Is(err, ErrNewer):
+		return false, nil
+	default:
+		return len(events) == 0 && idle, err
 	}
-	return len(page.Events) > 0 && idle, nil
 }
 
 // childEnded reports whether a child run that the run waits for was closed, or is gone.

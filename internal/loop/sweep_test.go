@@ -106,3 +106,64 @@ func TestSweepLeavesWaitingRunsAlone(t *testing.T) {
 		t.Errorf("a run that waits was woken: %s %s", m.Subject, m.Header.Get(jetstream.MsgIDHeader))
 	}
 }
+
+// After a power failure the journal may have lost an event that the state of its run still shows. The run goes on from its
+// journal, as if the event had never been.
+func TestSweepFindsAStateThatIsAheadOfItsJournal(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, converse(planned, asks, answered))
+	r.start(r.sweeping())
+	r.submit("a", `{"goal": "g"}`)
+	question := r.until("a", "question")
+	r.eventually("parked", func() bool {
+		h, _, err := r.bus.Load(r.ctx(), run("a"))
+		return err == nil && h.Owner == nil && h.Status == loop.StatusWaiting
+	})
+	js, err := jetstream.New(r.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal, err := js.Stream(r.ctx(), "AGENT_EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := journal.DeleteMsg(r.ctx(), question.Seq); err != nil {
+		t.Fatal(err)
+	}
+	if again := r.until("a", "question"); again.Seq <= question.Seq {
+		t.Fatalf("the question is event %d, which was deleted", again.Seq)
+	}
+	r.reply("a", `{"text": "five"}`)
+	if got, want := types(r.untilClosed("a")), "accepted facts plan thought question reply thought answer"; got != want {
+		t.Errorf("events are %s, want %s", got, want)
+	}
+}
+
+// The bucket of states is deleted and made again, and counts its revisions from one: the sweep knows of none of its states by
+// what it read of the old one.
+func TestSweepFindsALostScheduleInABucketMadeAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, converse(planned, asks, answered))
+	w := r.start(r.sweeping())
+	for _, id := range []string{"a", "b", "c"} { // their revisions are given again
+		r.submit(id, `{"goal": "g"}`)
+		r.until(id, "question")
+	}
+	r.eventually("a sweep has seen that they wait", func() bool { return w.Load().Open[loop.StatusWaiting] == 3 })
+	js, err := jetstream.New(r.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteKeyValue(r.ctx(), "AGENT_RUNS"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.bus.SetupAgain(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.submit("d", `{"goal": "g", "ask": {"timeout": "4s", "on_timeout": "continue"}}`)
+	r.until("d", "question")
+	r.purge("agent.schedule.default.>")
+	if got, want := types(r.untilClosed("d")), "accepted facts plan thought question timeout thought answer"; got != want {
+		t.Errorf("events are %s, want %s", got, want)
+	}
+}

@@ -38,11 +38,11 @@ type feed struct {
 	wg     sync.WaitGroup
 	looked chan struct{} // somebody looks
 
-	mu       sync.Mutex
-	last     time.Time     // when somebody looked last
-	fresh    chan struct{} // closed while the index is up to date
-	tabs     map[*tab]bool
-	revision uint64 // of the newest stored state that the index contains; used by the goroutine of follow alone
+	mu     sync.Mutex
+	last   time.Time     // when somebody looked last
+	fresh  chan struct{} // closed while the index is up to date
+	tabs   map[*tab]bool
+	cursor loop.Cursor // the newest stored state that the index contains; used by the goroutine of follow alone
 }
 
 // tab is one open stream of events.
@@ -123,7 +123,7 @@ func (f *feed) follow() {
 	}
 	f.setFresh(true)
 	defer f.setFresh(false)
-	after := max(f.index.state().seq, last-min(last, feedOverlap))
+	after := max(min(f.index.state().seq, last), last-min(last, feedOverlap))
 	var tailing sync.WaitGroup
 	tailing.Go(func() {
 		if err := f.store.Tail(ctx, after, f.take); err != nil {
@@ -193,13 +193,19 @@ func (f *feed) setFresh(yes bool) {
 func (f *feed) catchUp(ctx context.Context) error {
 	changed := false
 	for {
-		heads, last, err := f.store.Changed(ctx, f.revision, headsAtOnce)
+		heads, last, err := f.store.Changed(ctx, f.cursor, headsAtOnce)
 		if err != nil {
 			return err
 		}
+		if !last.Continues(f.cursor) {
+			if err := f.rewind(ctx); err != nil {
+				return err
+			}
+			changed = true
+		}
 		f.index.adopt(heads)
 		changed = changed || len(heads) > 0
-		f.revision = max(f.revision, last)
+		f.cursor = last
 		if len(heads) < headsAtOnce {
 			break
 		}
@@ -207,6 +213,20 @@ func (f *feed) catchUp(ctx context.Context) error {
 	f.index.expire(f.now().Add(-f.keep))
 	if changed {
 		f.tell(nil)
+	}
+	return nil
+}
+
+// rewind empties the index where the journal ends before what it contains: it was restored from a backup, or the server went
+// down before it had synced. What is stored now has another past.
+func (f *feed) rewind(ctx context.Context) error {
+	last, err := f.store.LastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	if last < f.index.state().seq {
+		f.log.Warn("the journal has lost its newest events, and the console forgets them too", "last", last)
+		f.index.clear()
 	}
 	return nil
 }

@@ -35,11 +35,11 @@ func (w *world) Tail(ctx context.Context, after uint64, each func(loop.Event)) e
 	return nil
 }
 
-func (w *world) Changed(_ context.Context, after uint64, _ int) ([]loop.Head, uint64, error) {
-	if after > 0 {
+func (w *world) Changed(_ context.Context, after loop.Cursor, _ int) ([]loop.Head, loop.Cursor, error) {
+	if after.Revision > 0 {
 		return nil, after, nil
 	}
-	return w.heads, 1, nil
+	return w.heads, loop.Cursor{Revision: 1}, nil
 }
 
 func (w *world) Load(context.Context, loop.RunID) (loop.Head, uint64, error) {

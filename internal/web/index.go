@@ -84,7 +84,18 @@ type index struct {
 }
 
 func newIndex() *index {
-	return &index{runs: map[loop.RunID]*entry{}, counts: map[loop.Status]int{}, workers: map[string]*seenWorker{}}
+	x := &index{workers: map[string]*seenWorker{}}
+	x.clear()
+	return x
+}
+
+// clear forgets all runs.
+func (x *index) clear() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.runs, x.order, x.counts = map[loop.RunID]*entry{}, nil, map[loop.Status]int{}
+	x.seq, x.asks, x.left = 0, 0, 0
+	x.version++
 }
 
 // apply takes an event in. known is false where the run's beginning is not known: its state should be looked up.

@@ -1,8 +1,11 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -189,5 +192,63 @@ func TestWhatAReaderCanNotSeeIsShown(t *testing.T) {
 	}
 	if family := "👩\u200d💻"; readable(family) != family || readable("a\u202eb") != "a⟨U+202E⟩b" {
 		t.Error("prose is not shown as it should be")
+	}
+}
+
+// secondLife is a store whose server has restarted, with a journal that ends at last and these states.
+type secondLife struct {
+	*world
+	last uint64
+	life string
+}
+
+func (s *secondLife) LastEvent(context.Context) (uint64, error) { return s.last, nil }
+
+func (s *secondLife) Changed(_ context.Context, after loop.Cursor, _ int) ([]loop.Head, loop.Cursor, error) {
+	last := loop.Cursor{Revision: 1, Life: s.life}
+	if after == last {
+		return nil, after, nil
+	}
+	return s.heads, last, nil
+}
+
+// A server that restarts and has all it had changes nothing. One that has lost events has others in their place, and runs that
+// are not there any more leave the list.
+func TestTheListForgetsWhatTheServerHasLost(t *testing.T) {
+	head := func(run string, seq uint64, status loop.Status) loop.Head {
+		return loop.Head{V: loop.HeadVersion, Tenant: "acme", Run: run, First: 1, Seq: seq, N: seq, Status: status, Updated: clock}
+	}
+	store := &secondLife{world: &world{heads: []loop.Head{head("a", 5, loop.StatusDone), head("b", 6, loop.StatusRunning)}}, last: 6, life: "first"}
+	f := newFeed(store, time.Hour, func() time.Time { return clock }, slog.New(slog.DiscardHandler))
+	if err := f.catchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.index.apply(loop.Event{RunID: loop.RunID{Tenant: "acme", Run: "b"}, N: 7, Seq: 7, Time: clock, Data: loop.Thought{}})
+	list := func() (lines []string) {
+		t.Helper()
+		if err := f.catchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		page, _ := f.index.page(filter{}, 0, 10)
+		for _, e := range page {
+			lines = append(lines, fmt.Sprintf("%s %s up to %d", e.id.Run, e.status, e.seq))
+		}
+		slices.Sort(lines)
+		return lines
+	}
+	for _, step := range []struct {
+		life  string
+		last  uint64
+		heads []loop.Head
+		want  []string
+	}{
+		{"first", 7, store.heads, []string{"a done up to 5", "b running up to 7"}},
+		{"second", 7, store.heads, []string{"a done up to 5", "b running up to 7"}},
+		{"third", 4, []loop.Head{head("a", 4, loop.StatusRunning)}, []string{"a running up to 4"}},
+	} {
+		store.life, store.last, store.heads = step.life, step.last, step.heads
+		if diff := cmp.Diff(step.want, list()); diff != "" {
+			t.Errorf("in the %s life (-want +got):\n%s", step.life, diff)
+		}
 	}
 }

@@ -17,7 +17,7 @@ type Store interface {
 	// Tail calls each with the events of all runs after a sequence, in order, until ctx ends.
 	Tail(ctx context.Context, after uint64, each func(loop.Event)) error
 	// Changed, Load, Read and Page are those of [loop.Heads] and [loop.Journal].
-	Changed(ctx context.Context, after uint64, limit int) (heads []loop.Head, last uint64, err error)
+	Changed(ctx context.Context, after loop.Cursor, limit int) (heads []loop.Head, last loop.Cursor, err error)
 	Load(ctx context.Context, id loop.RunID) (loop.Head, uint64, error)
 	Read(ctx context.Context, id loop.RunID, after uint64) (loop.JournalPage, error)
 	Page(ctx context.Context, id loop.RunID, road loop.Road, after uint64, limit int) (loop.JournalPage, error)

@@ -34,7 +34,7 @@ func TestKilledAndRestarted(t *testing.T) {
 		case err != nil && !errors.As(err, &degraded):
 			t.Errorf("run %d: %v, want an answer or a degraded one", run, err)
 		case err == nil && len(facts) != 1:
-			t.Errorf("run %d recalled %v", run, facts)
+			t.Errorf("run %d recalled %v after %s", run, facts, time.Since(began))
 		}
 		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("run %d waited %s", run, took)
