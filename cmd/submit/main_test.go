@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
 	"ratchet/internal/node"
@@ -24,8 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
-	// The full-text library starts its workers when it is loaded, and never stops them.
-	goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
+	bustest.Main(m)
 }
 
 // patience bounds every wait: long, so that a slow machine fails no test.

@@ -18,14 +18,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
 	"ratchet/internal/node"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, bustest.KnownLeaks()...) }
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 // Goals as the demo model knows them.
 const (

@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
 	"ratchet/internal/loop"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, bustest.KnownLeaks()...) }
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 var run1 = loop.RunID{Tenant: "acme", Run: "r1"}
 

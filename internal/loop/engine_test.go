@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
@@ -29,7 +28,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
+	bustest.Main(m)
 }
 
 // rig is a real server with as many workers as a test starts, over one scripted model.

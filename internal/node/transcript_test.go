@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
@@ -25,8 +24,7 @@ import (
 var update = flag.Bool("update", false, "record the transcripts anew")
 
 func TestMain(m *testing.M) {
-	// The full-text library starts its workers when it is loaded, and never stops them.
-	goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
+	bustest.Main(m)
 }
 
 // start runs a whole node with the demo model until the end of the test.

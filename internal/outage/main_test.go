@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"go.uber.org/goleak"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
@@ -36,8 +35,7 @@ func TestMain(m *testing.M) {
 		if err = flag.Set("test.parallel", "5"); err != nil { // they wait most of the time; -parallel says otherwise
 			break
 		}
-		// The full-text library starts its workers when it is loaded, and never stops them.
-		goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
+		bustest.Main(m)
 		return
 	case "server":
 		err = beServer()

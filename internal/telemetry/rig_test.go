@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
@@ -21,7 +20,7 @@ import (
 	builtin "ratchet/internal/tools"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, bustest.KnownLeaks()...) }
+func TestMain(m *testing.M) { bustest.Main(m) }
 
 // rig is a real server and a scripted model, for workers that are watched.
 type rig struct {

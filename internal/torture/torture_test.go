@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"ratchet/internal/bus/bustest"
 	"ratchet/internal/torture"
 )
@@ -25,7 +23,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(torture.ExitStatus(err))
 	}
-	goleak.VerifyTestMain(m, bustest.KnownLeaks()...)
+	bustest.Main(m)
 }
 
 // TestTorture is the command in short: the same processes and faults for a few seconds. Repeats of what may be repeated, and

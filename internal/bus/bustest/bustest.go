@@ -4,6 +4,7 @@ package bustest
 import (
 	"context"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -21,20 +22,33 @@ func Start(t testing.TB) *bus.Bus {
 	return Open(t, Connect(t, Server(t)), bus.Options{})
 }
 
-// Server starts a server on a free port of loopback, with its data in a directory of the test.
+// Server starts a server on a free port of loopback, with its data in a directory of its own. It is shut down at the end of
+// the test, or soon after, see [Main].
 func Server(t testing.TB) *bus.Embedded {
 	t.Helper()
-	return ServerIn(t, t.TempDir())
+	dir, err := os.MkdirTemp("", "nats-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := start(t, dir)
+	t.Cleanup(func() { stop(server, dir) })
+	return server
 }
 
 // ServerIn starts a server over the data in a directory. The test may shut it down itself.
 func ServerIn(t testing.TB, dir string) *bus.Embedded {
 	t.Helper()
+	server := start(t, dir)
+	t.Cleanup(server.Shutdown)
+	return server
+}
+
+func start(t testing.TB, dir string) *bus.Embedded {
+	t.Helper()
 	server, err := bus.StartEmbedded(bus.EmbeddedOptions{Dir: dir, Port: -1, Sync: "2m"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Shutdown)
 	return server
 }
 

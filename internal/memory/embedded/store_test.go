@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"ratchet/internal/bus/bustest"
 	"ratchet/internal/memory"
@@ -13,8 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// bleve analyses texts in four goroutines that live as long as the process.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+	bustest.Main(m)
 }
 
 // workers opens stores over one server, each with a connection of its own.
