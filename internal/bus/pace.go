@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"ratchet/internal/kvwatch"
 	"ratchet/internal/loop"
 )
 
@@ -28,10 +29,9 @@ const (
 // of one worker is known to the others within moments, by way of a bucket that each of them watches. All of it is best
 // effort. It is safe for concurrent use.
 type Pace struct {
-	bus     *Bus
-	bucket  jetstream.KeyValue
-	watcher jetstream.KeyWatcher
-	watched chan struct{} // closed when the goroutine that reads the watcher has ended
+	bus    *Bus
+	bucket jetstream.KeyValue
+	watch  *kvwatch.Watch
 
 	mu    sync.Mutex
 	holds map[string]hold // by the bucket's key
@@ -48,14 +48,19 @@ func (b *Bus) Pace(ctx context.Context) (*Pace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up bucket %s: %w", b.names.pace, b.explain(err))
 	}
-	// The watch goes on until it is stopped, whatever becomes of ctx.
-	watcher, err := bucket.WatchAll(context.WithoutCancel(ctx))
+	p := &Pace{bus: b, bucket: bucket, holds: map[string]hold{}}
+	known := make(chan struct{})
+	all := sync.OnceFunc(func() { close(known) })
+	p.watch, err = kvwatch.Start(ctx, b.nc, bucket, func(entry jetstream.KeyValueEntry) {
+		if entry == nil {
+			all()
+			return
+		}
+		p.learn(entry.Key(), entry)
+	}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("watch bucket %s: %w", b.names.pace, b.explain(err))
 	}
-	p := &Pace{bus: b, bucket: bucket, watcher: watcher, watched: make(chan struct{}), holds: map[string]hold{}}
-	known := make(chan struct{})
-	go p.watch(known)
 	select {
 	case <-known:
 		return p, nil
@@ -67,23 +72,7 @@ func (b *Bus) Pace(ctx context.Context) (*Pace, error) {
 
 // Close ends the watch. What is known stays known.
 func (p *Pace) Close() {
-	_ = p.watcher.Stop() // fails only where the connection is closed, which ended it
-	<-p.watched
-}
-
-// watch takes in what any worker stores. known is closed when all that was stored before has been read.
-func (p *Pace) watch(known chan<- struct{}) {
-	defer close(p.watched)
-	initial := true
-	for entry := range p.watcher.Updates() {
-		switch {
-		case entry != nil:
-			p.learn(entry.Key(), entry)
-		case initial:
-			initial = false
-			close(known)
-		}
-	}
+	p.watch.Stop()
 }
 
 // learn takes in a stored entry. One that is no time, or that was deleted, says nothing.

@@ -1,41 +1,24 @@
 package bus_test
 
 import (
-	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
-	"ratchet/internal/freeport"
 	"ratchet/internal/loop"
 )
 
 // A machine that loses its power loses what its server had not synced, and a backup is older than what it replaces: sequences
 // and revisions are then given a second time. Who reads what is new notices, though the second life is as long as the first.
 func TestReadersNoticeThatTheServerHasForgotten(t *testing.T) {
-	dir, kept, port := t.TempDir(), t.TempDir(), freeport.One(t)
-	start := func(dir string) *bus.Embedded {
-		t.Helper()
-		s, err := bus.StartEmbedded(bus.EmbeddedOptions{Dir: dir, Port: port, Sync: "1m"})
-		must(t, err)
-		t.Cleanup(s.Shutdown)
-		return s
-	}
-	server := start(dir)
+	server := bustest.StartForgetful(t)
 	nc, err := bus.Connect(bustest.Context(t), bus.ConnectOptions{URL: server.URL()})
 	must(t, err)
 	t.Cleanup(nc.Close)
 	b := bustest.Open(t, nc, bus.Options{})
-	again := func(dir string) {
-		t.Helper()
-		server.Shutdown()
-		server = start(dir)
-		for b.Ready(bustest.Context(t)) != nil {
-			must(t, bustest.Context(t).Err())
-		}
-	}
 	runs := []loop.RunID{{Tenant: "acme", Run: "a"}, {Tenant: "acme", Run: "b"}, {Tenant: "acme", Run: "c"}, {Tenant: "acme", Run: "d"}}
 	begin := func(id loop.RunID) {
 		t.Helper()
@@ -53,9 +36,8 @@ func TestReadersNoticeThatTheServerHasForgotten(t *testing.T) {
 		return ids, last
 	}
 	begin(runs[0])
-	server.Shutdown()
-	must(t, os.CopyFS(kept, os.DirFS(dir)))
-	again(dir)
+	server.Keep()
+	connected(t, b)
 	seen := tailing(t, b, 0)
 	begin(runs[1])
 	begin(runs[2])
@@ -67,7 +49,8 @@ func TestReadersNoticeThatTheServerHasForgotten(t *testing.T) {
 	if more, still := changed(read); len(more) > 0 || !still.Continues(read) || still != read {
 		t.Errorf("nothing has changed, and after %v there are %v up to %v", read, more, still)
 	}
-	again(kept)
+	server.Forget()
+	connected(t, b)
 	begin(runs[3])
 	begin(runs[1])
 	begin(runs[2])
@@ -76,4 +59,52 @@ func TestReadersNoticeThatTheServerHasForgotten(t *testing.T) {
 		t.Errorf("after %v there are states up to %v (-want +got):\n%s", read, last, diff)
 	}
 	wantSeqs(t, seen, 2, 3, 4)
+}
+
+// Holds that are stored after the server has forgotten are heard of by all.
+func TestHoldsAreSharedThoughTheServerHasForgotten(t *testing.T) {
+	server := bustest.StartForgetful(t)
+	var buses []*bus.Bus
+	var paces []*bus.Pace
+	for range 2 {
+		nc, err := bus.Connect(bustest.Context(t), bus.ConnectOptions{URL: server.URL()})
+		must(t, err)
+		t.Cleanup(nc.Close)
+		b := bustest.Open(t, nc, bus.Options{})
+		p, err := b.Pace(bustest.Context(t))
+		must(t, err)
+		t.Cleanup(p.Close)
+		buses, paces = append(buses, b), append(paces, p)
+	}
+	hold := func(key string) {
+		t.Helper()
+		for _, b := range buses {
+			connected(t, b)
+		}
+		ctx, until := bustest.Context(t), time.Now().Add(time.Hour).Truncate(time.Second)
+		paces[0].Hold(ctx, key, until)
+		for !paces[1].NotBefore(ctx, key).Equal(until) {
+			if ctx.Err() != nil {
+				t.Fatalf("the other worker does not know of the hold on %s", key)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	hold("a")
+	server.Keep()
+	for _, key := range []string{"b", "c", "d"} {
+		hold(key)
+	}
+	server.Forget()
+	hold("e")
+}
+
+// connected waits until the server is there again.
+func connected(t *testing.T, b *bus.Bus) {
+	t.Helper()
+	ctx := bustest.Context(t)
+	for b.Ready(ctx) != nil {
+		must(t, ctx.Err())
+		time.Sleep(5 * time.Millisecond)
+	}
 }

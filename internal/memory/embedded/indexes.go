@@ -56,10 +56,10 @@ func (x *indexes) search(ctx context.Context, user userKey, query string, k int)
 			return nil, context.Cause(ctx)
 		case <-s.ready:
 		}
-		if s.err != nil {
-			return nil, s.err
+		var hits []hit
+		if err = s.err; err == nil {
+			hits, err = s.index.search(ctx, query, k)
 		}
-		hits, err := s.index.search(ctx, query, k)
 		if !errors.Is(err, errClosed) {
 			return hits, err
 		}
@@ -99,6 +99,9 @@ func (x *indexes) fill(s *slot) {
 	defer x.mu.Unlock()
 	if err == nil {
 		s.facts, _, err = index.apply(s.late)
+	}
+	if err == nil && x.byUser[s.user] != s {
+		err = errClosed // it was dropped meanwhile, and is made again
 	}
 	s.late = nil
 	if err != nil {
@@ -171,14 +174,19 @@ func (x *indexes) drop(s *slot) {
 	}
 }
 
-func (x *indexes) close() {
-	x.mu.Lock()
-	x.closed = true
-	x.mu.Unlock()
-	x.work.Wait()
+// dropAll has all indexes made again. The lock is not held.
+func (x *indexes) dropAll() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, s := range x.byUser {
 		x.drop(s)
 	}
+}
+
+func (x *indexes) close() {
+	x.mu.Lock()
+	x.closed = true
+	x.mu.Unlock()
+	x.work.Wait()
+	x.dropAll()
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
 	"ratchet/internal/memory"
 	"ratchet/internal/memory/embedded"
@@ -38,6 +40,59 @@ func TestServerRestarts(t *testing.T) {
 	if err != nil || len(got) != 1 {
 		t.Errorf("recalled %v, %v", got, err)
 	}
+}
+
+// The server goes down before it has synced, and comes back without the newest facts. Stores that outlived it do not go by what
+// they knew: they recall what is stored by then, also where it bears the revisions of what was lost.
+func TestServerForgets(t *testing.T) {
+	server := bustest.StartForgetful(t)
+	stores := make([]*embedded.Store, 2)
+	for i := range stores {
+		nc, err := bus.Connect(memorytest.Context(t), bus.ConnectOptions{URL: server.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores[i] = open(t, js, embedded.Config{})
+	}
+	remember := func(texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			memorytest.Eventually(t, func() error { // the server may be about to come back
+				return stores[0].Remember(memorytest.Context(t), "acme", "ann", []memory.NewFact{{Text: text}})
+			})
+		}
+	}
+	recalls := func(want ...string) {
+		t.Helper()
+		for _, s := range stores {
+			memorytest.Eventually(t, func() error {
+				facts, err := s.Recall(memorytest.Context(t), "acme", "ann", "what does the user play and sing?", 9)
+				var got []string
+				for _, f := range facts {
+					got = append(got, f.Text)
+				}
+				slices.Sort(got)
+				if err == nil && !slices.Equal(got, want) {
+					err = fmt.Errorf("recalled %q, want %q", got, want)
+				}
+				return err
+			})
+		}
+	}
+	remember("The user plays chess.")
+	server.Keep()
+	remember("The user plays golf.", "The user plays polo.", "The user plays tennis.")
+	recalls("The user plays chess.", "The user plays golf.", "The user plays polo.", "The user plays tennis.")
+	server.Forget()
+	remember("The user sings alto.")
+	recalls("The user plays chess.", "The user sings alto.")
+	remember("The user sings bass.")
+	recalls("The user plays chess.", "The user sings alto.", "The user sings bass.")
 }
 
 // What is in the bucket and can't be read, or lies under another's key, is left out; the rest is found.

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"ratchet/internal/kvwatch"
 	"ratchet/internal/memory"
 )
 
@@ -45,9 +45,8 @@ type Store struct {
 	log     *slog.Logger
 	indexes *indexes
 
-	watch jetstream.KeyWatcher
+	watch *kvwatch.Watch
 	stop  context.CancelFunc
-	done  sync.WaitGroup
 }
 
 var _ memory.Store = (*Store)(nil)
@@ -71,12 +70,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, fmt.Errorf("open bucket %s: %w", cfg.Bucket, err)
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	watch, err := kv.WatchAll(life, jetstream.UpdatesOnly())
-	if err != nil {
-		stop()
-		return nil, fmt.Errorf("follow bucket %s: %w", cfg.Bucket, err)
-	}
-	s := &Store{kv: kv, now: cfg.Now, log: cfg.Log, watch: watch, stop: stop}
+	s := &Store{kv: kv, now: cfg.Now, log: cfg.Log, stop: stop}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -84,7 +78,11 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.indexes = newIndexes(life, cmp.Or(cfg.Users, 500), cmp.Or(cfg.Facts, 200_000), s.readAll)
-	s.done.Go(func() { s.follow(life) })
+	s.watch, err = kvwatch.Start(ctx, js.Conn(), kv, s.learn, s.indexes.dropAll, jetstream.UpdatesOnly())
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("follow bucket %s: %w", cfg.Bucket, err)
+	}
 	return s, nil
 }
 
@@ -109,27 +107,14 @@ func replicate(ctx context.Context, js jetstream.JetStream, cfg Config) error {
 // Close stops following the bucket and drops what is in memory. The connection stays open.
 func (s *Store) Close() {
 	s.stop()
-	if err := s.watch.Stop(); err != nil {
-		s.log.Debug("the server was not told that a watch ended; it will see", "error", err)
-	}
-	s.done.Wait()
+	s.watch.Stop()
 	s.indexes.close()
 }
 
-// follow keeps indexes current until the store is closed.
-func (s *Store) follow(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case entry, open := <-s.watch.Updates():
-			if !open {
-				return
-			}
-			if entry != nil {
-				s.indexes.apply(userKey(scopeOf(entry.Key())), []change{s.changeOf(entry)})
-			}
-		}
+// learn keeps the index of an entry's user current.
+func (s *Store) learn(entry jetstream.KeyValueEntry) {
+	if entry != nil {
+		s.indexes.apply(userKey(scopeOf(entry.Key())), []change{s.changeOf(entry)})
 	}
 }
 
