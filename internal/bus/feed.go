@@ -85,10 +85,13 @@ func (c *Client) feedPages(
 				return true, err
 			}
 		}
-		request.After = max(request.After, page.Next)
-		if !page.More {
-			return false, nil
+		if request.After = max(request.After, page.Next); page.More {
+			continue
 		}
+		if len(page.Events) == 0 && page.Next > 0 {
+			request.After = page.Next // which lies before where the journal has lost its newest events
+		}
+		return false, nil
 	}
 }
 

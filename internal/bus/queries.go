@@ -173,7 +173,14 @@ func (b *Bus) apiEvents(ctx context.Context, tenant string, body []byte) (any, e
 	if request.New {
 		return b.eventsEnd(ctx)
 	}
-	return b.eventsPage(ctx, filter, request, limit)
+	answer, err := b.eventsPage(ctx, filter, request, limit)
+	if err == nil && len(answer.Events) == 0 && request.After > 0 && answer.Next == request.After {
+		// Nothing is new, or the journal has lost its newest events, and who reads it must go on from its end.
+		last, err := b.LastEvent(ctx)
+		answer.Next = min(answer.Next, last)
+		return answer, err
+	}
+	return answer, err
 }
 
 // eventsEnd says where the events begin that are stored from now on. The journal's leader is asked.

@@ -1,10 +1,13 @@
 package bus_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 
 	"ratchet/internal/bus"
 	"ratchet/internal/bus/bustest"
@@ -106,5 +109,76 @@ func connected(t *testing.T, b *bus.Bus) {
 	for b.Ready(ctx) != nil {
 		must(t, ctx.Err())
 		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// A feed goes on from the end of what is left.
+func TestAFeedGoesOnThoughTheServerHasForgotten(t *testing.T) {
+	server := bustest.StartForgetful(t)
+	connect := func() *nats.Conn {
+		nc, err := bus.Connect(bustest.Context(t), bus.ConnectOptions{URL: server.URL()})
+		must(t, err)
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	b := bustest.Open(t, connect(), bus.Options{})
+	service, err := b.Serve(withNothingElse(b.Queries()))
+	must(t, err)
+	defer service.Stop()
+	client, err := bus.NewClient(connect(), "", "acme")
+	must(t, err)
+	answer := func(run string) {
+		t.Helper()
+		mustAppend(t, b, 0, event(loop.RunID{Tenant: "acme", Run: run}, 1, loop.Answer{Answer: run}))
+	}
+	at := func() uint64 {
+		t.Helper()
+		ctx := bustest.Context(t)
+		for {
+			page, err := client.Events(ctx, bus.EventsRequest{Road: "user", After: 3, Limit: 1})
+			if err == nil {
+				return page.Next
+			} else if ctx.Err() != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	answer("a")
+	server.Keep()
+	connected(t, b)
+	answer("b")
+	answer("c")
+	if next := at(); next != 3 {
+		t.Errorf("the next place is %d, want 3", next)
+	}
+	server.Forget()
+	connected(t, b)
+	if next := at(); next != 1 {
+		t.Errorf("the next place is %d, want 1", next)
+	}
+	ctx, stop := context.WithCancel(bustest.Context(t))
+	defer stop()
+	listener := connect()
+	requests, err := listener.SubscribeSync("agent.api.events.acme")
+	must(t, err)
+	must(t, listener.Flush())
+	seen := make(chan string, 8)
+	enough := errors.New("enough")
+	done := make(chan error, 1)
+	go func() {
+		done <- client.Feed(ctx, 3, func(e loop.Event) error { // a place that was lost
+			seen <- e.Run
+			return enough
+		}, func(error) {})
+	}()
+	for range 2 { // the second is made when the first was answered
+		_, err := requests.NextMsgWithContext(ctx)
+		must(t, err)
+	}
+	answer("d")
+	wantErr(t, <-done, enough)
+	if run := <-seen; run != "d" {
+		t.Errorf("the feed has %s, want d", run)
 	}
 }

@@ -44,9 +44,14 @@ type rig struct {
 
 func newRig(t *testing.T, script func(llmtest.Request) llmtest.Reply, extra ...tools.Tool) *rig {
 	t.Helper()
+	return newRigOn(t, bustest.Connect(t, bustest.Server(t)), script, extra...)
+}
+
+// newRigOn is newRig on a server of the test's own.
+func newRigOn(t *testing.T, nc *nats.Conn, script func(llmtest.Request) llmtest.Reply, extra ...tools.Tool) *rig {
+	t.Helper()
 	fake := llmtest.Server(t, script)
 	set := append(tools.Builtins(time.Now), demotools.Tools(demotools.Options{Outbox: t.TempDir()})...)
-	nc := bustest.Connect(t, bustest.Server(t))
 	return &rig{
 		t: t, nc: nc, bus: bustest.Open(t, nc, bus.Options{}), model: fake.Client(t), tools: append(set, extra...),
 	}
