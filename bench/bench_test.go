@@ -10,7 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"ratchet/internal/bus"
+	"ratchet/internal/bus/bustest"
+
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // TestMain makes the test binary be a child too.
@@ -191,5 +195,23 @@ func TestPercentile(t *testing.T) {
 	}
 	if got := fmt.Sprint(percentile(all, 50), percentile(all, 99), percentile(all[:1], 99), percentile(nil, 50)); got != "51ns 100ns 100ns 0s" {
 		t.Errorf("percentiles are %s", got)
+	}
+}
+
+// An append of the floor that the client library sends twice loses to itself.
+func TestABareAppendThatIsStoredAlready(t *testing.T) {
+	nc := bustest.Connect(t, bustest.Server(t))
+	bustest.Open(t, nc, bus.Options{})
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{js: js}
+	for range 2 {
+		for last := range uint64(3) {
+			if seq, err := w.bareAppend(t.Context(), "r", []byte("x"), last); err != nil || last == 2 && seq != 3 {
+				t.Errorf("after %d it is %d, %v", last, seq, err)
+			}
+		}
 	}
 }

@@ -15,6 +15,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// How the server says that an append lost a race, and how long the floor looks what became of it.
+const (
+	wrongLast         jetstream.ErrorCode = 10071 // on one replica
+	wrongLastInFlight jetstream.ErrorCode = 10164 // on several, where the leader knows of a write still being replicated
+	floorTries                            = 1000
+	floorPause                            = 5 * time.Millisecond
+)
+
 // floor is what nothing can beat: bare appends to the journal, of the size of the runs' events, with the expected last
 // sequence of their run and as many at once.
 type floor struct {
@@ -32,17 +40,36 @@ func (w *world) journalSize(ctx context.Context) (messages, size uint64, err err
 	return state.Msgs, state.Bytes, nil
 }
 
-// bareAppend stores one event of the floor and returns its sequence.
+// bareAppend stores one event of the floor and returns its sequence. Three servers may say that it lost a race though nobody else
+// appends to its run: with itself, where the client library sent it again, or with one that was on its way as a leader went.
+// Then what is stored decides.
 func (w *world) bareAppend(ctx context.Context, run string, payload []byte, last uint64) (uint64, error) {
 	subject := "agent.event.floor." + run
-	ack, err := w.js.PublishMsg(ctx, &nats.Msg{
-		Subject: subject + ".step", Data: payload,
-		Header: nats.Header{"Content-Type": {"application/cloudevents+json"}, "Ratchet-Type": {"observation"}},
-	}, jetstream.WithExpectLastSequenceForSubject(last, subject+".>"))
-	if err != nil {
-		return 0, err
+	for tries := 1; ; tries++ {
+		ack, err := w.js.PublishMsg(ctx, &nats.Msg{
+			Subject: subject + ".step", Data: payload,
+			Header: nats.Header{"Content-Type": {"application/cloudevents+json"}, "Ratchet-Type": {"observation"}},
+		}, jetstream.WithExpectLastSequenceForSubject(last, subject+".>"))
+		if err == nil {
+			return ack.Sequence, nil
+		}
+		var refused *jetstream.APIError
+		if !errors.As(err, &refused) || refused.ErrorCode != wrongLast && refused.ErrorCode != wrongLastInFlight || tries == floorTries {
+			return 0, err
+		}
+		journal, err := w.js.Stream(ctx, streamEvents)
+		if err != nil {
+			return 0, err
+		}
+		stored, err := journal.GetLastMsgForSubject(ctx, subject+".step")
+		switch {
+		case err == nil && stored.Sequence > last:
+			return stored.Sequence, nil
+		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
+			return 0, err
+		}
+		time.Sleep(floorPause)
 	}
-	return ack.Sequence, nil
 }
 
 // payload returns what has to be stored for an append to be as large as the mean event.

@@ -121,7 +121,7 @@ Examples:
 
 SIGTERM and Ctrl-C let the steps in hand end (--grace) and hand the runs over to other workers. A second signal ends it at once.
 
-Environment: OPENAI_API_KEY, OPENAI_BASE_URL; WEAVIATE_API_KEY for --weaviate; OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry for traces; GOGC, in place of the worker's own rule (garbage up to a heap of 64 MB; where more is in use, half as much as that). Those that stand for a flag are named beside it.
+Environment: OPENAI_API_KEY, OPENAI_BASE_URL; WEAVIATE_API_KEY for --weaviate; OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry for traces; GOGC, in place of the worker's own rule (garbage up to a heap of 32 MB; where more is in use, half as much as that). Those that stand for a flag are named beside it.
 
 Exit status: 0 stopped by a signal; 1 an error; 2 wrong usage.`
 

@@ -13,7 +13,7 @@ import (
 
 // The policy. Percentages are of what is in use, as GOGC's.
 const (
-	free  = 64 << 20 // bytes that the heap may have in any case, garbage included
+	free  = 32 << 20 // bytes that the heap may have in any case, garbage included
 	least = 50       // by which it may grow however large it is: half as much cost a busy worker a fifth more processor time
 	most  = 400      // beyond which nothing is gained
 )

@@ -18,11 +18,11 @@ func TestPercent(t *testing.T) {
 	}{
 		{0, 0, least}, // not known
 		{1 * mb, 2 * mb, most},
-		{12 * mb, 13 * mb, most},
-		{16 * mb, 20 * mb, 240}, // up to 64 MB
-		{40 * mb, 48 * mb, 50},
-		{60 * mb, 70 * mb, least},
-		{64 * mb, 80 * mb, least},
+		{6 * mb, 6 * mb, most},
+		{8 * mb, 10 * mb, 240}, // up to 32 MB
+		{20 * mb, 24 * mb, 50},
+		{30 * mb, 35 * mb, least},
+		{32 * mb, 40 * mb, least},
 		{500 * mb, 600 * mb, least},
 	} {
 		if got := percent(c.heap, c.base); got != c.want {
