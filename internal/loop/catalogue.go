@@ -266,7 +266,7 @@ func (w *Worker) toolbox(ctx context.Context, s *State, today bool) (tools Toolb
 	}
 	box := NewToolbox(specs)
 	if all {
-		box.catalogue = s.Catalogue
+		box.set = contentDigest([]byte(offeredKey(s)))
 	}
 	w.boxes.put(s, live, box)
 	return box, gone, "", nil

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 
+	"ratchet/internal/llm/llmtest"
 	"ratchet/internal/loop"
 	"ratchet/internal/tools"
 )
@@ -145,6 +147,39 @@ func TestARunWithoutItsCatalogueGoesOn(t *testing.T) {
 		v, err := w.Prompt(t.Context(), run(id), 1)
 		if err != nil || (v.Note == "") != (want == "") || !strings.Contains(v.Note, want) || !strings.Contains(v.Messages[0].Content, "calculate") {
 			t.Errorf("the prompt of %s says %q, %v", id, v.Note, err)
+		}
+	}
+}
+
+// Runs of one worker that were offered different tools are each told of their own, whichever came first.
+func TestRunsAreToldOfTheirOwnTools(t *testing.T) {
+	t.Parallel()
+	for _, order := range [][]string{{"all", "one", "none"}, {"none", "one", "all"}} {
+		r := newRig(t, func(llmtest.Request) llmtest.Reply { return llmtest.Text("{}") })
+		s := &sent{Model: r.model}
+		r.model = s
+		r.start(r.config())
+		for _, strategy := range loop.Strategies() {
+			for _, which := range order {
+				id := strategy + "-" + which
+				tools := map[string]string{"all": ``, "one": `, "tools": ["calculate"]`, "none": `, "tools": []`}[which]
+				r.submit(id, fmt.Sprintf(`{"goal": "g", "strategy": %q%s}`, strategy, tools))
+				r.untilClosed(id) // nobody can use what the model says
+				q := s.to(id)[0]
+				told := textOf(q)
+				if q.Schema != nil {
+					told += string(q.Schema.Schema)
+				}
+				for _, tool := range q.Tools {
+					told += tool.Name
+				}
+				if knows := strings.Contains(told, "current_time"); knows != (which == "all") {
+					t.Errorf("after %v: %s is told of the tool current_time: %t", order, id, knows)
+				}
+				if knows := strings.Contains(told, "calculate"); knows != (which != "none") {
+					t.Errorf("after %v: %s is told of the tool calculate: %t", order, id, knows)
+				}
+			}
 		}
 	}
 }

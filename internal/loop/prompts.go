@@ -53,10 +53,10 @@ func (s *State) text(name string, data any) string { return render(s.promptVersi
 // systemText is text for the first message of a prompt. Its data are the tools, the facts, and what the key tells; most runs
 // have no facts, and then it is the same as for any other run with these tools.
 func (s *State) systemText(name string, tools Toolbox, key string, data any) string {
-	if tools.catalogue == "" || len(s.Facts.Facts) > 0 {
+	if tools.set == "" || len(s.Facts.Facts) > 0 {
 		return s.text(name, data)
 	}
-	return tools.texts.system(s.promptVersion()+"/"+name+" "+tools.catalogue+" "+key, func() string { return s.text(name, data) })
+	return tools.texts.system(s.promptVersion()+"/"+name+" "+tools.set+" "+key, func() string { return s.text(name, data) })
 }
 
 // render executes a template. Its errors are defects of the template, which a test would show.

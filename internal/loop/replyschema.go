@@ -93,8 +93,8 @@ func quoted(text string) string { return string(plan.AppendString(nil, text)) }
 
 // key identifies the set of tools.
 func (t Toolbox) key(kind string) string {
-	if t.catalogue != "" {
-		return kind + " " + t.catalogue
+	if t.set != "" {
+		return kind + " " + t.set
 	}
 	var b strings.Builder
 	b.WriteString(kind)

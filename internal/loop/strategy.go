@@ -57,8 +57,8 @@ type Toolbox struct {
 	names []string
 	index map[string]int
 
-	catalogue string // digest of all that the tools say of themselves; empty where that is not known
-	texts     *toolTexts
+	set   string // digest of the tools in it and of what they say of themselves; empty where that is not known
+	texts *toolTexts
 }
 
 // NewToolbox returns a toolbox of these tools.
