@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +26,6 @@ func TestKilledAndRestarted(t *testing.T) {
 	}
 	runs := memory.Runs{Store: g}
 
-	var empty atomic.Int32 // recalls without an error that found nothing
 	recall := func(run int) error {
 		began := time.Now()
 		facts, err := runs.Recall(ctx, "acme", "ann", nil, "When does the user row? Sundays?", 3)
@@ -36,8 +34,7 @@ func TestKilledAndRestarted(t *testing.T) {
 		case err != nil && !errors.As(err, &degraded):
 			t.Errorf("run %d: %v, want an answer or a degraded one", run, err)
 		case err == nil && len(facts) != 1:
-			t.Logf("run %d recalled %v after %s", run, facts, time.Since(began))
-			empty.Add(1)
+			t.Errorf("run %d recalled %v after %s", run, facts, time.Since(began))
 		}
 		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("run %d waited %s", run, took)
@@ -71,9 +68,6 @@ func TestKilledAndRestarted(t *testing.T) {
 	server.Kill()
 	close(killed)
 	wg.Wait()
-	if n := empty.Load(); n > 1 { // Weaviate was seen to answer so once in some thousand times, on a machine with too much to do
-		t.Errorf("%d recalls found nothing", n)
-	}
 	for range 4 {
 		if _, err := runs.Recall(ctx, "acme", "ann", nil, "rows on Sundays", 3); err == nil || !strings.HasPrefix(err.Error(), "memory is ") {
 			t.Fatalf("dead, it answers %v", err)
