@@ -7,9 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"ratchet/internal/bus"
+	"ratchet/internal/bus/bustest"
 	"ratchet/internal/loop"
 	"ratchet/internal/tools"
 	"ratchet/internal/tools/filetool"
@@ -111,8 +114,12 @@ func (b *blobsHere) DeleteBlobs(context.Context, ...loop.RunID) error {
 // newTalk is a rig with one worker over a model in this process.
 func newTalk(t *testing.T, m *talker, configure func(*loop.Config), extra ...tools.Tool) *rig {
 	r := newRig(t, converse(), extra...)
+	// What a talker says goes by the number of the call, so none may be made twice because a machine stood still for a lease.
+	const lease = time.Minute
+	r.bus = bustest.Open(t, r.nc, bus.Options{Lease: lease})
 	r.model = m
 	c := r.config()
+	c.Lease = lease
 	if configure != nil {
 		configure(&c)
 	}
