@@ -69,10 +69,11 @@ type modelFailure struct {
 	*failure
 }
 
-// giveUp makes one error of all that failed.
+// giveUp makes one error of all that failed. It is one of a request that was not sent only where no model was sent it.
 func (c *Client) giveUp(failed []modelFailure) *loop.ModelError {
-	main := failed[0]
+	main, unsent := failed[0], failed[0].unsent
 	for _, f := range failed[1:] {
+		unsent = unsent && f.unsent
 		if f.passing && (!main.passing || f.after < main.after) {
 			main = f
 		}
@@ -89,7 +90,7 @@ func (c *Client) giveUp(failed []modelFailure) *loop.ModelError {
 		Message: text.String(),
 		Passing: main.passing,
 		After:   min(main.after, maxAfter),
-		Unsent:  main.unsent,
+		Unsent:  unsent,
 	}
 }
 

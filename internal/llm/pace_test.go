@@ -423,3 +423,35 @@ func TestReturnFromAHoldIsSpread(t *testing.T) {
 		}
 	})
 }
+
+// A call is one that was not sent only where no model was asked: one that broke down counts, whoever else waits for its turn.
+func TestAFailureBesideAWaitCounts(t *testing.T) {
+	server := llmtest.Server(t, func(r llmtest.Request) llmtest.Reply {
+		return llmtest.Reply{Status: 503, Header: map[string]string{"Retry-After": "60"}, Body: new(string)}
+	})
+	for _, test := range []struct {
+		models []string
+		unsent bool
+	}{
+		{[]string{"down", "held"}, false},
+		{[]string{"held", "down"}, false},
+		{[]string{"held"}, true},
+		{[]string{"held", "held too"}, true},
+		{[]string{"down"}, false},
+	} {
+		pace := &llm.LocalPace{}
+		for _, model := range []string{"held", "held too"} {
+			pace.Hold(t.Context(), server.URL+" "+model, time.Now().Add(10*time.Second))
+		}
+		client, err := llm.New(llm.Config{BaseURL: server.URL, Pace: pace, Attempts: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := stepRequest()
+		r.Model, r.Fallback = test.models[0], test.models[1:]
+		_, err = client.Complete(t.Context(), r)
+		if me := modelError(t, err); me.Unsent != test.unsent {
+			t.Errorf("%v: %+v, want unsent %t", test.models, me, test.unsent)
+		}
+	}
+}
