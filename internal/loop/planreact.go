@@ -186,9 +186,10 @@ func said(e Event) (plan.Message, bool) {
 	return plan.Message{}, false
 }
 
-// jsonText shows a JSON value to the model: a string as its text, anything else as JSON.
+// jsonText shows a JSON value to the model: a string as its text, null as nothing, anything else as JSON. Prompts are made again
+// from journals, so it stays as it is.
 func jsonText(v json.RawMessage) string {
-	if len(v) == 0 || v[0] != '"' {
+	if len(v) > 0 && (v[0] == '{' || v[0] == '[') {
 		return string(v)
 	}
 	var text string
