@@ -77,7 +77,7 @@ func (dr *drive) lookAt(c OpenCall) {
 			child, err = lookedAt{ended: StatusFailed, text: "Its journal is broken."}, nil
 		}
 		if err != nil {
-			return func(*drive) error { return err }
+			return failing(err)
 		}
 		blob := ""
 		if len(child.text) > childResult {

@@ -41,7 +41,7 @@ func newFlights(c *crew, landed chan<- struct{}) flights {
 }
 
 // start begins an effect. fly must end soon after its context has ended; what it returns is called once it is taken.
-// A panic in fly is an error of the drive.
+// A panic in fly is an error of the drive, as is a goroutine that ends in it.
 func (f *flights) start(ctx context.Context, key string, fly func(context.Context) landing) {
 	if _, under := f.active[key]; under {
 		return
@@ -53,23 +53,28 @@ func (f *flights) start(ctx context.Context, key string, fly func(context.Contex
 	f.crew.run(func() {
 		defer f.wait.Done()
 		defer cancel()
-		land := safely(ctx, key, fly)
-		f.mu.Lock()
-		*f.back = append(*f.back, arrival{key, fl, land})
-		f.mu.Unlock()
-		tell(f.landed)
+		land := failing(fmt.Errorf("%w in %s: its goroutine ended", errPanic, key)) // unless fly returns or panics
+		defer func() {
+			f.mu.Lock()
+			*f.back = append(*f.back, arrival{key, fl, land})
+			f.mu.Unlock()
+			tell(f.landed)
+		}()
+		land = safely(ctx, key, fly)
 	})
 }
 
 func safely(ctx context.Context, key string, fly func(context.Context) landing) (land landing) {
 	defer func() {
 		if p := recover(); p != nil {
-			err := fmt.Errorf("%w in %s: %v\n%s", errPanic, key, p, debug.Stack())
-			land = func(*drive) error { return err }
+			land = failing(fmt.Errorf("%w in %s: %v\n%s", errPanic, key, p, debug.Stack()))
 		}
 	}()
 	return fly(ctx)
 }
+
+// failing is the landing of a flight that ends its drive with an error.
+func failing(err error) landing { return func(*drive) error { return err } }
 
 // take returns what has landed since the last call, without the aborted ones.
 func (f *flights) take() []landing {

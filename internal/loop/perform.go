@@ -112,7 +112,7 @@ func (dr *drive) recall() error {
 	dr.flights.start(dr.ctx, duty.Key(), func(ctx context.Context) landing {
 		before, turn, err := dr.w.enter(ctx, dr.id, task.Session, goal)
 		if err != nil {
-			return func(*drive) error { return err }
+			return failing(err)
 		}
 		if !turn {
 			return (*drive).waitForTurn
