@@ -60,7 +60,8 @@ func (u cleanUsage) usage() openai.Usage {
 }
 
 // readClean reads an event that is a piece of text and has nothing in it to be mended, as almost all are, at once and not
-// field by field. It leaves the stream's state alone where it is not. What it makes of one is what mend would.
+// field by field. It leaves the stream's state alone where it is not. What it makes of one is what mend would, unless a key
+// stands twice in an object: then encoding/json merges what mend replaces.
 func (m *chunkMender) readClean(e event) (piece openai.ChatCompletionStreamChoiceDelta, clean bool) {
 	var in cleanChunk
 	if e.failed || json.Unmarshal(e.data, &in) != nil || len(in.Choices) != 1 || !in.Usage.valid() || present(in.Error) {
@@ -93,7 +94,7 @@ func (m *chunkMender) readClean(e event) (piece openai.ChatCompletionStreamChoic
 }
 
 // readClean reads a response in which nothing has to be mended, as almost all are, at once and not field by field. What it
-// makes of one is what mend would.
+// makes of one is what mend would, with the same exception.
 func readClean(body []byte) (out *openai.ChatCompletionResponse, clean bool) {
 	var in cleanResponse
 	if json.Unmarshal(body, &in) != nil || len(in.Choices) == 0 {

@@ -15,7 +15,7 @@ import (
 //
 // A worker knows the front only of its own sweeps; another one begins at the oldest state, where it finds little but runs that
 // have not ended. Where the clocks of workers differ, or a run was closed long after its end, one that is not due may lie before
-// others that are: they go too, unless a whole page of its kind lies before them.
+// others that are. Those on its page go too; those behind it wait until it is due.
 
 const (
 	expiryPage     = 250 // states read at once
@@ -94,8 +94,10 @@ type doomed struct {
 	revision uint64
 }
 
-// expireAll removes runs that were closed and are due, and returns how many it did. One that another sweep removes meanwhile,
-// or whose id begins anew, is left alone. The states go last: where it is interrupted, it can be done again.
+// expireAll removes runs that were closed and are due, and returns how many it did. One that another sweep has removed, or whose
+// id has begun anew, is left alone; but results and what was said go by the id, so where that happens between the purge and
+// them, to a worker that stood still for so long, they are the new run's. The states go last: where it is interrupted, it can
+// be done again.
 func (w *Worker) expireAll(ctx context.Context, ids []RunID) (removed int, failures []error) {
 	var mu sync.Mutex
 	failed := func(err error) {
