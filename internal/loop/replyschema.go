@@ -32,19 +32,24 @@ func (t *toolTexts) system(key string, build func() string) string {
 	return kept(&t.mu, &t.systems, key, build)
 }
 
-// kept returns what was built for the key. Beyond the bound it begins anew.
+// kept returns what was built for the key.
 func kept[V any](mu *sync.Mutex, built *map[string]V, key string, build func() V) V {
 	mu.Lock()
 	defer mu.Unlock()
 	v, known := (*built)[key]
 	if !known {
-		if *built == nil || len(*built) >= maxTexts {
-			*built = map[string]V{}
-		}
 		v = build()
-		(*built)[key] = v
+		keep(built, maxTexts, key, v)
 	}
 	return v
+}
+
+// keep enters a value for a key. A map that has as many as it may begins anew.
+func keep[V any](in *map[string]V, most int, key string, value V) {
+	if *in == nil || len(*in) >= most {
+		*in = map[string]V{}
+	}
+	(*in)[key] = value
 }
 
 // maxToolSchemas is how long the schemas of all tools together may be, in bytes, to go into that of a reply. They stand in

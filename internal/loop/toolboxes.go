@@ -33,10 +33,7 @@ func (b *toolboxes) get(s *State, live []ToolSpec) (box Toolbox, known bool) {
 func (b *toolboxes) put(s *State, live []ToolSpec, box Toolbox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.kept == nil || len(b.kept) >= maxTexts {
-		b.kept = map[string]madeBox{}
-	}
-	b.kept[offeredKey(s)] = madeBox{live, box}
+	keep(&b.kept, maxTexts, offeredKey(s), madeBox{live, box})
 }
 
 // offeredKey tells sets of tools apart that were offered to runs, by what a toolbox depends on.

@@ -19,10 +19,7 @@ func (w *warned) first(key string) bool {
 	if _, known := w.keys[key]; known {
 		return false
 	}
-	if w.keys == nil || len(w.keys) >= maxWarned {
-		w.keys = map[string]struct{}{}
-	}
-	w.keys[key] = struct{}{}
+	keep(&w.keys, maxWarned, key, struct{}{})
 	return true
 }
 
