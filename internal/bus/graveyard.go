@@ -20,8 +20,8 @@ const maxSentence = 1 << 10
 // deadSlack is what the server and the client add to a message on its way, in bytes, generously.
 const deadSlack = 1 << 10
 
-// Bury implements [loop.Graveyard]. A wake-up whose text was let go of is read again. Headers that mean something to the server or to readers of dead letters keep their
-// values under another name: Ratchet-Original-Nats-Msg-Id for Nats-Msg-Id.
+// Bury implements [loop.Graveyard]. A wake-up whose text was let go of is read again. Headers that mean something to the
+// server or to readers of dead letters keep their values under another name: Ratchet-Original-Nats-Msg-Id for Nats-Msg-Id.
 func (b *Bus) Bury(ctx context.Context, d loop.Delivery, reason, explanation string) error {
 	tenant := d.Tenant
 	if !loop.ValidID(tenant) {

@@ -183,13 +183,10 @@ func (b *Bus) apiEvents(ctx context.Context, tenant string, body []byte) (any, e
 	return answer, err
 }
 
-// eventsEnd says where the events begin that are stored from now on. The journal's leader is asked.
+// eventsEnd says where the events begin that are stored from now on.
 func (b *Bus) eventsEnd(ctx context.Context) (EventsAnswer, error) {
-	stream, err := b.js.Stream(ctx, b.names.events)
-	if err != nil {
-		return EventsAnswer{}, fmt.Errorf("look for the end of stream %s: %w", b.names.events, b.explain(err))
-	}
-	return EventsAnswer{Events: []json.RawMessage{}, Next: stream.CachedInfo().State.LastSeq}, nil
+	last, err := b.LastEvent(ctx)
+	return EventsAnswer{Events: []json.RawMessage{}, Next: last}, err
 }
 
 // eventsPage collects events as they are stored, those of types unknown to this program included, as many as fit into

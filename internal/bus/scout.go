@@ -92,11 +92,7 @@ func (s *Source) look(ctx context.Context, l *lane) error {
 		l.looked = time.Now()
 		l.pause = max(wait, 9*l.looked.Sub(began))
 	}()
-	stream, err := s.bus.js.Stream(ctx, s.stream)
-	if err != nil {
-		return err
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(l.filters[0]))
+	info, err := s.bus.inbox.Info(ctx, jetstream.WithSubjectFilter(l.filters[0]))
 	if err != nil {
 		return fmt.Errorf("list the tenants in lane %s: %w", l.consumer, err)
 	}

@@ -20,7 +20,7 @@ const (
 	tailPoll = time.Second
 )
 
-// LastEvent returns the sequence of the last event of all runs; 0 where there has been none.
+// LastEvent returns the sequence of the last event of all runs; 0 where there has been none. The journal's leader is asked.
 func (b *Bus) LastEvent(ctx context.Context) (uint64, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
