@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -86,12 +87,12 @@ func TestHoldsAreSharedThoughTheServerHasForgotten(t *testing.T) {
 		}
 		ctx, until := bustest.Context(t), time.Now().Add(time.Hour).Truncate(time.Second)
 		paces[0].Hold(ctx, key, until)
-		for !paces[1].NotBefore(ctx, key).Equal(until) {
-			if ctx.Err() != nil {
-				t.Fatalf("the other worker does not know of the hold on %s", key)
+		eventually(t, "the other worker knows of the hold on "+key, func() error {
+			if at := paces[1].NotBefore(ctx, key); !at.Equal(until) {
+				return fmt.Errorf("it knows of one until %s", at)
 			}
-			time.Sleep(5 * time.Millisecond)
-		}
+			return nil
+		})
 	}
 	hold("a")
 	server.Keep()
@@ -106,9 +107,21 @@ func TestHoldsAreSharedThoughTheServerHasForgotten(t *testing.T) {
 func connected(t *testing.T, b *bus.Bus) {
 	t.Helper()
 	ctx := bustest.Context(t)
-	for b.Ready(ctx) != nil {
-		must(t, ctx.Err())
-		time.Sleep(5 * time.Millisecond)
+	eventually(t, "the server is there again", func() error { return b.Ready(ctx) })
+}
+
+// eventually waits until there is no problem. It looks at what is in memory, or answers at once without a server, so between
+// two looks it leaves the processor to others.
+func eventually(t *testing.T, what string, problem func() error) {
+	t.Helper()
+	ctx, look := bustest.Context(t), time.NewTicker(5*time.Millisecond)
+	defer look.Stop()
+	for err := problem(); err != nil; err = problem() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("not in time: %s: %v", what, err)
+		}
 	}
 }
 
@@ -131,18 +144,15 @@ func TestAFeedGoesOnThoughTheServerHasForgotten(t *testing.T) {
 		t.Helper()
 		mustAppend(t, b, 0, event(loop.RunID{Tenant: "acme", Run: run}, 1, loop.Answer{Answer: run}))
 	}
-	at := func() uint64 {
+	at := func() (next uint64) {
 		t.Helper()
 		ctx := bustest.Context(t)
-		for {
+		eventually(t, "the worker answers", func() error {
 			page, err := client.Events(ctx, bus.EventsRequest{Road: "user", After: 3, Limit: 1})
-			if err == nil {
-				return page.Next
-			} else if ctx.Err() != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+			next = page.Next
+			return err
+		})
+		return next
 	}
 	answer("a")
 	server.Keep()

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"ratchet/internal/llm/llmtest"
 	"ratchet/internal/loop"
 	"ratchet/internal/tools"
@@ -620,17 +618,7 @@ func TestGapInTheJournalIsADeadLetter(t *testing.T) {
 		h, _, err := r.bus.Load(r.ctx(), run("a"))
 		return err == nil && h.Owner == nil
 	})
-	js, err := jetstream.New(r.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(r.ctx(), "AGENT_EVENTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.DeleteMsg(r.ctx(), e.Seq); err != nil {
-		t.Fatal(err)
-	}
+	r.loseEvent(e)
 	if err := r.bus.Wake(r.ctx(), run("a"), "test", loop.Wake{}); err != nil {
 		t.Fatal(err)
 	}

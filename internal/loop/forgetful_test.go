@@ -20,33 +20,26 @@ func TestRunsGoOnFromWhatAForgetfulServerHas(t *testing.T) {
 	t.Cleanup(nc.Close)
 	r := newRigOn(t, nc, converse(planned, asks, answered))
 	r.start(r.sweeping())
-	parked := func(id string) {
-		t.Helper()
-		r.eventually(id+" is parked", func() bool {
-			h, _, err := r.bus.Load(r.ctx(), run(id))
-			return err == nil && h.Owner == nil && h.Status == loop.StatusWaiting
-		})
-	}
 	ready := func() {
 		t.Helper()
 		r.eventually("the server is there", func() bool { return r.bus.Ready(r.ctx()) == nil })
 	}
 	r.submit("a", `{"goal": "g"}`)
-	parked("a")
+	r.parked("a")
 	server.Keep()
 	ready()
 	r.reply("a", `{"text": "five"}`)
 	r.untilClosed("a")
 	for _, id := range []string{"b", "c"} {
 		r.submit(id, `{"goal": "g"}`)
-		parked(id)
+		r.parked(id)
 	}
 	server.Forget()
 	ready()
-	parked("a")
+	r.parked("a")
 	for _, id := range []string{"d", "c", "b"} { // in the places of what was lost
 		r.submit(id, `{"goal": "g"}`)
-		parked(id)
+		r.parked(id)
 	}
 	for _, id := range []string{"a", "b", "c", "d"} {
 		r.reply(id, `{"text": "six"}`)

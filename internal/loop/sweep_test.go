@@ -9,23 +9,31 @@ import (
 	"ratchet/internal/loop"
 )
 
-func (r *rig) wakeStream() jetstream.Stream {
+func (r *rig) stream(name string) jetstream.Stream {
 	r.t.Helper()
 	js, err := jetstream.New(r.nc)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	stream, err := js.Stream(r.ctx(), "AGENT_WAKE")
+	stream, err := js.Stream(r.ctx(), name)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return stream
 }
 
+// loseEvent deletes an event behind the workers' back.
+func (r *rig) loseEvent(e loop.Event) {
+	r.t.Helper()
+	if err := r.stream("AGENT_EVENTS").DeleteMsg(r.ctx(), e.Seq); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // purge deletes messages behind the workers' back.
 func (r *rig) purge(subject string) {
 	r.t.Helper()
-	if err := r.wakeStream().Purge(r.ctx(), jetstream.WithPurgeSubject(subject)); err != nil {
+	if err := r.stream("AGENT_WAKE").Purge(r.ctx(), jetstream.WithPurgeSubject(subject)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -33,7 +41,7 @@ func (r *rig) purge(subject string) {
 // wakes counts what lies in the queue of wake-ups, schedules included.
 func (r *rig) wakes() uint64 {
 	r.t.Helper()
-	return r.wakeStream().CachedInfo().State.Msgs
+	return r.stream("AGENT_WAKE").CachedInfo().State.Msgs
 }
 
 func (r *rig) sweeping() loop.Config {
@@ -47,11 +55,17 @@ func TestSweepFindsALostSchedule(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, converse(planned, asks, answered))
 	r.start(r.sweeping())
-	r.submit("a", `{"goal": "g", "ask": {"timeout": "4s", "on_timeout": "continue"}}`)
-	r.until("a", "question")
+	r.losesItsSchedule("a")
+}
+
+// losesItsSchedule submits a run that asks, deletes the schedule of its time, and sees it time out all the same.
+func (r *rig) losesItsSchedule(id string) {
+	r.t.Helper()
+	r.submit(id, `{"goal": "g", "ask": {"timeout": "4s", "on_timeout": "continue"}}`)
+	r.until(id, "question")
 	r.purge("agent.schedule.default.>")
-	if got, want := types(r.untilClosed("a")), "accepted facts plan thought question timeout thought answer"; got != want {
-		t.Errorf("events are %s, want %s", got, want)
+	if got, want := types(r.untilClosed(id)), "accepted facts plan thought question timeout thought answer"; got != want {
+		r.t.Errorf("events are %s, want %s", got, want)
 	}
 }
 
@@ -61,10 +75,7 @@ func TestSweepFindsALostWakeUp(t *testing.T) {
 	first := r.start(r.sweeping())
 	r.submit("parked", `{"goal": "g"}`)
 	r.until("parked", "question")
-	r.eventually("parked", func() bool {
-		h, _, err := r.bus.Load(r.ctx(), run("parked"))
-		return err == nil && h.Owner == nil && h.Status == loop.StatusWaiting
-	})
+	r.parked("parked")
 	first.stop()
 	// A reply and a fresh task come in while only doors work; their wake-ups are deleted before a driver sees them.
 	doorOnly := r.sweeping()
@@ -94,10 +105,7 @@ func TestSweepLeavesWaitingRunsAlone(t *testing.T) {
 	r.start(r.sweeping())
 	r.submit("a", `{"goal": "g"}`)
 	r.until("a", "question")
-	r.eventually("parked", func() bool {
-		h, _, err := r.bus.Load(r.ctx(), run("a"))
-		return err == nil && h.Owner == nil && h.Status == loop.StatusWaiting
-	})
+	r.parked("a")
 	woken, err := r.nc.SubscribeSync("agent.wake.*.default.a")
 	if err != nil {
 		t.Fatal(err)
@@ -115,21 +123,8 @@ func TestSweepFindsAStateThatIsAheadOfItsJournal(t *testing.T) {
 	r.start(r.sweeping())
 	r.submit("a", `{"goal": "g"}`)
 	question := r.until("a", "question")
-	r.eventually("parked", func() bool {
-		h, _, err := r.bus.Load(r.ctx(), run("a"))
-		return err == nil && h.Owner == nil && h.Status == loop.StatusWaiting
-	})
-	js, err := jetstream.New(r.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	journal, err := js.Stream(r.ctx(), "AGENT_EVENTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := journal.DeleteMsg(r.ctx(), question.Seq); err != nil {
-		t.Fatal(err)
-	}
+	r.parked("a")
+	r.loseEvent(question)
 	if again := r.until("a", "question"); again.Seq <= question.Seq {
 		t.Fatalf("the question is event %d, which was deleted", again.Seq)
 	}
@@ -160,10 +155,5 @@ func TestSweepFindsALostScheduleInABucketMadeAgain(t *testing.T) {
 	if err := r.bus.SetupAgain(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
-	r.submit("d", `{"goal": "g", "ask": {"timeout": "4s", "on_timeout": "continue"}}`)
-	r.until("d", "question")
-	r.purge("agent.schedule.default.>")
-	if got, want := types(r.untilClosed("d")), "accepted facts plan thought question timeout thought answer"; got != want {
-		t.Errorf("events are %s, want %s", got, want)
-	}
+	r.losesItsSchedule("d")
 }

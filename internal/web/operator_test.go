@@ -53,18 +53,20 @@ func TestRedriveAndDrop(t *testing.T) {
 	}
 	buried := func(redriven int) {
 		t.Helper()
-		deadline := time.Now().Add(patience)
+		deadline, look := time.After(patience), time.NewTicker(10*time.Millisecond)
+		defer look.Stop()
 		for {
 			letters, _, err := w.Bus().DeadList(t.Context(), "", 0, 10)
 			if err == nil && len(letters) == 1 && letters[0].Redriven == redriven {
-				break
+				b.visit("/dead")
+				return
 			}
-			if time.Now().After(deadline) {
+			select {
+			case <-look.C:
+			case <-deadline:
 				t.Fatalf("the dead letters are %+v, error %v", letters, err)
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
-		b.visit("/dead")
 	}
 	buried(0)
 	b.click(".letter-error")
